@@ -1,0 +1,176 @@
+"""The Transformer (figure 1)."""
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int
+
+from transformer.config import ModelConfig
+from transformer.model.attention import KeyValues, causal_mask, segment_mask
+from transformer.model.dropout import Dropout
+from transformer.model.layers import DecoderLayer, EncoderLayer, layer_norm
+from transformer.model.positions import sinusoids
+from transformer.model.products import product
+
+
+class Transformer(nn.Module):
+    """Encoder, decoder and the tables between tokens and vectors.
+
+    Rows hold one sentence or several: `segments` numbers a row's sentences from 1 (0 is
+    padding), `positions` count from 0 in each, and no sentence sees another.
+    `vocab_size` is the number of pieces; the tables have as many rows, or more where
+    `config.vocab_rows_multiple` says so, and the surplus never gets probability.
+    """
+
+    config: ModelConfig
+    vocab_size: int
+
+    def setup(self) -> None:
+        """Tables drawn from N(0, 1/d_model): lookups have unit variance, logits too."""
+        c = self.config
+        table = nn.initializers.normal(c.d_model**-0.5)
+        shape = (self.num_rows, c.d_model)
+        if c.tie_embeddings:
+            shared = self.param("embedding", table, shape)
+            self.source_table = self.target_table = self.output_table = shared
+        else:
+            self.source_table = self.param("source_embedding", table, shape)
+            self.target_table = self.param("target_embedding", table, shape)
+            self.output_table = self.param("output", table, shape)
+        if c.positions == "learned":
+            shape = (c.max_positions, c.d_model)
+            self.source_positions = self.param("source_positions", table, shape)
+            self.target_positions = self.param("target_positions", table, shape)
+        self.encoder_layers = [EncoderLayer(c) for _ in range(c.num_layers)]
+        self.decoder_layers = [DecoderLayer(c) for _ in range(c.num_layers)]
+        self.source_dropout = Dropout(c.dropout)
+        self.target_dropout = Dropout(c.dropout)
+        if c.norm == "pre":
+            self.encoder_norm = layer_norm()
+            self.decoder_norm = layer_norm()
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the tables: `vocab_size` rounded up to the configured multiple."""
+        multiple = self.config.vocab_rows_multiple
+        return -(-self.vocab_size // multiple) * multiple
+
+    def __call__(
+        self,
+        source: Int[Array, "B S"],
+        source_segments: Int[Array, "B S"],
+        source_positions: Int[Array, "B S"],
+        target_inputs: Int[Array, "B T"],
+        target_segments: Int[Array, "B T"],
+        target_positions: Int[Array, "B T"],
+        deterministic: bool,
+    ) -> Float[Array, "B T V"]:
+        """Logits for the token that follows each target input."""
+        encoded = self.encode(source, source_segments, source_positions, deterministic)
+        return self.decode(
+            encoded,
+            source_segments,
+            target_inputs,
+            target_segments,
+            target_positions,
+            deterministic,
+        )
+
+    def encode(
+        self,
+        source: Int[Array, "B S"],
+        segments: Int[Array, "B S"],
+        positions: Int[Array, "B S"],
+        deterministic: bool,
+    ) -> Float[Array, "B S D"]:
+        """The encoder stack's output."""
+        x = self._embed(self.source_table, source)
+        x = x + self._position(positions, source.shape[1], "source")
+        x = self.source_dropout(x, deterministic)
+        mask = segment_mask(segments, segments)
+        for layer in self.encoder_layers:
+            x = layer(x, mask, deterministic)
+        return self.encoder_norm(x) if self.config.norm == "pre" else x
+
+    def decode(
+        self,
+        encoded: Float[Array, "B S D"],
+        source_segments: Int[Array, "B S"],
+        target_inputs: Int[Array, "B T"],
+        target_segments: Int[Array, "B T"],
+        target_positions: Int[Array, "B T"],
+        deterministic: bool,
+    ) -> Float[Array, "B T V"]:
+        """Logits at all target positions, each seeing only the inputs up to its own."""
+        length = target_inputs.shape[1]
+        x = self._embed(self.target_table, target_inputs)
+        x = x + self._position(target_positions, length, "target")
+        x = self.target_dropout(x, deterministic)
+        mask = segment_mask(target_segments, target_segments) & causal_mask(length)
+        memory_mask = segment_mask(target_segments, source_segments)
+        for layer, memory in zip(
+            self.decoder_layers, self.memory(encoded), strict=True
+        ):
+            x = layer(x, mask, memory, memory_mask, deterministic)
+        return self._logits(x)
+
+    def memory(self, encoded: Float[Array, "B S D"]) -> tuple[KeyValues, ...]:
+        """Each decoder layer's keys and values of the encoder's output."""
+        return tuple(layer.memory(encoded) for layer in self.decoder_layers)
+
+    def empty_cache(self, batch: int, beam: int, length: int) -> tuple[KeyValues, ...]:
+        """Room for the keys and values of `length` steps of every hypothesis."""
+        c = self.config
+        rows = (batch * beam, c.num_heads, length)
+        layer = KeyValues(jnp.zeros((*rows, c.d_k)), jnp.zeros((*rows, c.d_v)))
+        return (layer,) * c.num_layers
+
+    def decode_step(
+        self,
+        tokens: Int[Array, "B K"],
+        step: Int[Array, ""],
+        cache: tuple[KeyValues, ...],
+        memory: tuple[KeyValues, ...],
+        memory_mask: Bool[Array, "B S"],
+    ) -> tuple[Float[Array, "B K V"], tuple[KeyValues, ...]]:
+        """Logits after feeding one token per hypothesis at position `step`, from 0.
+
+        Returns them with the cache that holds this step's keys and values as well. Row
+        b * K + k of the cache belongs to hypothesis k of sentence b.
+        """
+        positions = jnp.full(tokens.shape, step)
+        length = cache[0].keys.shape[2]
+        x = self._embed(self.target_table, tokens)
+        x = x + self._position(positions, length, "target")
+        mask = (jnp.arange(length) <= step)[None, None, None]
+        new_cache = []
+        for layer, own, seen in zip(self.decoder_layers, cache, memory, strict=True):
+            x, own = layer.step(x, step, own, mask, seen, memory_mask[:, None, None])
+            new_cache.append(own)
+        return self._logits(x), tuple(new_cache)
+
+    def _embed(
+        self, table: Float[Array, "V D"], tokens: Int[Array, "B T"]
+    ) -> Float[Array, "B T D"]:
+        """Rows of the table times sqrt(d_model), here only (section 3.4)."""
+        return table[tokens] * self.config.d_model**0.5
+
+    def _position(
+        self, positions: Int[Array, "B T"], length: int, side: str
+    ) -> Float[Array, "B T D"]:
+        """Encodings of `positions`, all of them below `length`."""
+        c = self.config
+        if c.positions == "sinusoidal":
+            return sinusoids(jnp.arange(length), c.d_model)[positions]
+        if length > c.max_positions:
+            raise ValueError(f"{length} positions, but the table has {c.max_positions}")
+        return getattr(self, f"{side}_positions")[positions]
+
+    def _logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
+        """X E^T, unscaled and in float32; a surplus row's logit is the least float."""
+        if self.config.norm == "pre":
+            x = self.decoder_norm(x)
+        logits = product("btd,vd->btv", x, self.output_table, self.config.dtype)
+        if self.num_rows == self.vocab_size:
+            return logits
+        real = jnp.arange(self.num_rows) < self.vocab_size
+        return jnp.where(real, logits, jnp.finfo(jnp.float32).min / 2)
