@@ -19,22 +19,30 @@ def get_config() -> ConfigDict:
     """A tiny model; the language is regular, so little regularisation is needed."""
     config = base.get_config()
     config.update(
-        model=dict(num_layers=2, d_model=128, d_ff=256, num_heads=4, d_k=32, d_v=32),
+        model=dict(
+            num_layers=2,
+            d_model=128,
+            d_ff=256,
+            num_heads=4,
+            d_k=32,
+            d_v=32,
+            dropout=0.05,
+        ),
         data=dict(
             source="demo",
-            vocab_size=1500,
+            vocab_size=2000,
             max_tokens=32,
             plan="pack",
             pack_width=32,
-            tokens_per_batch=2048,
+            tokens_per_batch=1024,
         ),
         train=dict(
-            num_steps=1200,
+            num_steps=2000,
             max_minutes=3.5,
-            learning_rate_factor=1.0,
-            warmup_steps=300,
-            log_every=20,
-            validate_every=400,
+            learning_rate_factor=0.5,
+            warmup_steps=200,
+            log_every=50,
+            validate_every=1000,
             validation_sentences=100,
             checkpoint_every_steps=100,
             checkpoint_every_minutes=0.0,

@@ -6,6 +6,7 @@ ours (a traceback), 143 after SIGTERM and 130 after SIGINT.
 
 import argparse
 import ast
+import dataclasses
 import importlib.util
 import inspect
 import logging
@@ -19,7 +20,7 @@ from typing import Any, NoReturn
 
 from ml_collections import ConfigDict
 
-from transformer.config import Config
+from transformer.config import Config, DecodeConfig
 from transformer.errors import UserError
 
 logger = logging.getLogger("transformer")
@@ -108,6 +109,13 @@ def log_to_stderr() -> None:
     )
     logger.setLevel(logging.INFO)
     logging.getLogger("absl").setLevel(logging.ERROR)
+
+
+def log_to_file(path: Path) -> None:
+    """Keeps our messages in a file as well, with the date."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger.addHandler(handler)
 
 
 def keep_freed_memory() -> None:
@@ -199,3 +207,28 @@ def split_overrides(
                 raise UserError(f"{argument} needs a value") from None
         overrides[key] = value
     return rest, overrides
+
+
+def add_decode_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags that choose checkpoints and change the run's search settings."""
+    parser.add_argument("--step", type=int, help="the checkpoint; default: the newest")
+    parser.add_argument(
+        "--average", type=int, default=1, help="average the last N checkpoints"
+    )
+    parser.add_argument("--beam", type=int, help="hypotheses kept; 1 is greedy")
+    parser.add_argument("--alpha", type=float, help="exponent of the length penalty")
+    parser.add_argument(
+        "--max-extra-tokens", type=int, help="longest output: source tokens plus this"
+    )
+
+
+def decode_settings(flags: argparse.Namespace, decode: DecodeConfig) -> DecodeConfig:
+    """The run's search settings with those of the command line in their place."""
+    given = {
+        name: getattr(flags, name)
+        for name in ("beam", "alpha", "max_extra_tokens")
+        if getattr(flags, name) is not None
+    }
+    decode = dataclasses.replace(decode, **given)
+    decode.check()
+    return decode

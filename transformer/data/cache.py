@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int, Int32
+from jaxtyping import Int, Int32, Shaped
 from tqdm import tqdm
 
 from transformer.data.text import ParallelText, is_blank
@@ -22,7 +22,7 @@ from transformer.errors import UserError
 logger = logging.getLogger(__name__)
 
 _BATCH = 10_000
-_FORMAT = "1"  # part of the key: raise it when what is stored changes
+_FORMAT = "2"  # part of the key: raise it when what is stored changes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Corpus:
         self.report = CorpusReport(
             **json.loads((directory / "report.json").read_text())
         )
-        self._tokens = [np.load(directory / f"{s}.npy", "r") for s in _SIDES]
-        self._ends = [np.load(directory / f"{s}_ends.npy", "r") for s in _SIDES]
-        self._records = np.load(directory / "records.npy", "r")
+        self._tokens = [_map(directory / f"{side}.npy") for side in _SIDES]
+        self._ends = [_map(directory / f"{side}_ends.npy") for side in _SIDES]
+        self._records = _map(directory / "records.npy")
         counts = [len(ends) for ends in self._ends] + [len(self._records)]
         totals = [int(ends[-1]) if len(ends) else 0 for ends in self._ends]
         if len(set(counts)) > 1 or totals != [len(tokens) for tokens in self._tokens]:
@@ -101,6 +101,7 @@ class Corpus:
 
 
 _SIDES = ("source", "target")
+_SUMS = "checksums.json"
 
 
 def tokenize(
@@ -121,8 +122,9 @@ def tokenize(
     place = directory / key
     try:
         corpus = Corpus(place)
-    except (OSError, ValueError, TypeError):
-        shutil.rmtree(place, ignore_errors=True)  # none, or cut short by a full disk
+        _verify(place)
+    except (OSError, ValueError, TypeError, KeyError, EOFError):
+        shutil.rmtree(place, ignore_errors=True)  # none, or damaged
         corpus = _write(text, vocabulary, max_tokens, place)
     if not len(corpus):
         report = corpus.report
@@ -133,13 +135,32 @@ def tokenize(
     return corpus
 
 
+def _map(path: Path) -> Shaped[np.ndarray, "_"]:
+    """A file as a plain array over mapped memory: a memmap is slow to cut."""
+    return np.asarray(np.load(path, "r"))
+
+
+def _verify(directory: Path) -> None:
+    """Raises `ValueError` where a file's content is not what was written."""
+    for name, checksum in json.loads((directory / _SUMS).read_text()).items():
+        if _checksum(directory / name) != checksum:
+            raise ValueError(f"{directory / name} is damaged")
+
+
+def _checksum(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def _key(text: ParallelText, vocabulary: Vocabulary, max_tokens: int | None) -> str:
     """A name for exactly this text with this vocabulary and limit."""
     digest = hashlib.sha256(f"{_FORMAT} {vocabulary.fingerprint} {max_tokens}".encode())
     for side in (text.sources, text.targets):
         digest.update(b"%d\n" % len(side))
         for record in side:
-            digest.update(record.encode("utf-8", "surrogatepass") + b"\n")
+            content = record.encode("utf-8", "surrogatepass")
+            digest.update(b"%d " % len(content) + content)  # it may hold any character
     return digest.hexdigest()[:32]
 
 
@@ -147,10 +168,19 @@ def _write(
     text: ParallelText, vocabulary: Vocabulary, max_tokens: int | None, place: Path
 ) -> Corpus:
     """Tokenises into a temporary folder and renames it when it is complete."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f"{place.name}.", dir=place.parent))
+    logger.info("tokenising %s pairs into %s", f"{len(text.sources):,}", place.parent)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f"{place.name}.", dir=place.parent))
+    except OSError as error:
+        raise UserError(
+            f"tokenised corpora cannot be kept in {place.parent} ({error.strerror}): "
+            "set --config.data.cache_dir=DIR"
+        ) from error
     try:
         _tokenize_into(temporary, text, vocabulary, max_tokens)
+        sums = {path.name: _checksum(path) for path in temporary.iterdir()}
+        (temporary / _SUMS).write_text(json.dumps(sums))
         try:
             os.rename(temporary, place)
         except OSError:
@@ -210,6 +240,6 @@ def _tokenize_into(
     (directory / "report.json").write_text(json.dumps(dataclasses.asdict(report)))
 
 
-def _flat(sentences: Iterable[list[int]], kind: type) -> Int[np.ndarray, "L"]:
+def _flat(sentences: Iterable[list[int]], kind: type) -> Shaped[np.ndarray, "L"]:
     """Sentences one after another."""
     return np.fromiter((i for ids in sentences for i in ids), dtype=kind)

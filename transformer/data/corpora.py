@@ -1,18 +1,30 @@
 """Where sentence pairs come from: text files, TFDS sets, the demo language."""
 
+import contextlib
+import http.client
+import importlib.util
 import logging
-import socket
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from transformer.config import DataConfig
-from transformer.data.demo_language import demo_corpus
 from transformer.data.text import ParallelText, read_parallel
 from transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
 _NETWORK_SECONDS = 5
+_RETRIES = 2  # TFDS makes ten, which take minutes where there is no network
+_ADVICE = (
+    "set --config.data.tfds_dir=DIR to where it is prepared as ArrayRecord, or give "
+    "files already downloaded with --config.data.tfds_manual_dir=DIR, or train on two "
+    "text files with --config.data.source=text"
+)
 
 
 def load_split(config: DataConfig, split: str) -> ParallelText:
@@ -28,9 +40,12 @@ def load_split(config: DataConfig, split: str) -> ParallelText:
         return _tfds_split(config, split)
     if split not in ("train", "validation", "test"):
         raise UserError(
-            f"split {split!r}: data.source={config.source!r} has train, validation, test"
+            f"split {split!r}: there are only train, validation and test where "
+            f"data.source is {config.source!r}"
         )
     if config.source == "demo":
+        from transformer.data.demo_language import demo_corpus
+
         return demo_corpus(split)
     paths = []
     for side in ("source", "target"):
@@ -52,27 +67,53 @@ def _tfds_split(config: DataConfig, split: str) -> ParallelText:
             raise UserError(
                 f"data.{key} is {language!r}, but {config.tfds_name} has {names}"
             )
-    _prepare(builder, config)
+    if not builder.data_path.exists():
+        _prepare(builder, config)
     splits = list(builder.info.splits)
     if split == "test" and split not in splits and splits:
         # Multi30k has several test sets; the first is the one that papers report.
         split = next((name for name in splits if name.startswith("test")), split)
     if split not in splits:
+        raise UserError(f"split {split!r}: {config.tfds_name} has {', '.join(splits)}")
+    names = [
+        f"{config.tfds_name}:{split}.{language}"
+        for language in (config.source_language, config.target_language)
+    ]
+    try:
+        sources, targets = _read(builder.as_data_source(split), config, names)
+    except (OSError, RuntimeError) as error:
         raise UserError(
-            f"split {split!r}: {config.tfds_name} has {', '.join(splits)}"
-        )
-    source = builder.as_data_source(split)
+            f"{config.tfds_name} in {builder.data_path} cannot be read "
+            f"({_first_line(error)}): delete that folder to prepare it again"
+        ) from error
+    return ParallelText(sources, targets, *names)
+
+
+def _read(
+    examples: Any, config: DataConfig, names: list[str]
+) -> tuple[list[str], list[str]]:
+    """Both sides of all examples, in their order."""
     sides: tuple[list[str], list[str]] = ([], [])
-    keys = (config.source_language, config.target_language)
-    for begin in range(0, len(source), 1000):
-        for example in source.__getitems__(
-            range(begin, min(begin + 1000, len(source)))
+    for begin in range(0, len(examples), 1000):
+        end = min(begin + 1000, len(examples))
+        for number, example in enumerate(
+            examples.__getitems__(range(begin, end)), start=begin + 1
         ):
-            for side, key in zip(sides, keys, strict=True):
-                value = example[key]
-                side.append(value.decode("utf-8") if isinstance(value, bytes) else value)
-    names = [f"{config.tfds_name}:{split}.{key}" for key in keys]
-    return ParallelText(*sides, *names)
+            one, other = (
+                example[config.source_language],
+                example[config.target_language],
+            )
+            for side, value, name in zip(sides, (one, other), names, strict=True):
+                side.append(_as_text(value, name, number))
+    return sides
+
+
+def _as_text(value: bytes | str, name: str, number: int) -> str:
+    """TFDS hands texts out as bytes."""
+    try:
+        return value.decode("utf-8") if isinstance(value, bytes) else value
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name}, example {number}: the text is not UTF-8") from error
 
 
 def _builder(config: DataConfig) -> Any:
@@ -86,62 +127,93 @@ def _builder(config: DataConfig) -> Any:
     settings: dict[str, Any] = {"file_format": "array_record"}
     if config.tfds_dir:
         settings["data_dir"] = config.tfds_dir
-    if config.tfds_name == "multi30k":
-        from transformer.data.multi30k import Multi30k
-
-        return Multi30k(**settings)
     try:
+        if config.tfds_name == "multi30k":
+            from transformer.data.multi30k import Multi30k
+
+            return Multi30k(**settings)
         return tfds.builder(config.tfds_name, **settings)
     except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = _first_line(error)
+        if "File format is already set" in reason:
+            reason = "it is prepared in another format; " + _ADVICE
         raise UserError(f"data.tfds_name={config.tfds_name!r}: {reason}") from error
 
 
 def _prepare(builder: Any, config: DataConfig) -> None:
-    """Downloads and writes the set where that has not been done."""
+    """Downloads and writes the set; a folder under its name appears only when whole."""
     import tensorflow_datasets as tfds
+    from tensorflow_datasets.core.download import downloader, extractor
+    from tensorflow_datasets.core.download.download_manager import (
+        NonMatchingChecksumError,
+    )
 
-    if builder.data_path.exists():
-        return
-    manual = config.tfds_manual_dir
+    name, manual = config.tfds_name, config.tfds_manual_dir
     if manual and not Path(manual).is_dir():
         raise UserError(f"data.tfds_manual_dir={manual!r} is not a folder")
-    advice = (
-        "prepare it on a machine with a network and set --config.data.tfds_dir=DIR, "
-        "or give files already downloaded with --config.data.tfds_manual_dir=DIR, "
-        "or train on two text files with --config.data.source=text"
+    if _needs_tensorflow(builder):
+        raise UserError(
+            f"{name} is not in {builder.data_dir}, and TFDS needs TensorFlow to unpack "
+            f"its archives: prepare it where that is installed, with "
+            f"file_format='array_record', and {_ADVICE}"
+        )
+    if not manual and not _network_reaches(builder.url_infos or ()):
+        raise UserError(
+            f"{name} is not in {builder.data_dir} and there is no network to download "
+            f"it: {_ADVICE}"
+        )
+    if not sys.stderr.isatty():
+        tfds.disable_progress_bar()
+    logger.info("preparing %s in %s", name, builder.data_dir)
+    downloader.MAX_RETRIES = _RETRIES
+    settings = tfds.download.DownloadConfig(
+        manual_dir=manual or None, try_download_gcs=False
     )
-    if not manual and not _network_reaches("github.com", "www.statmt.org"):
-        raise UserError(
-            f"{config.tfds_name} is not in {builder.data_dir} and there is no network "
-            f"to download it: {advice}"
-        )
-    logger.info("preparing %s in %s", config.tfds_name, builder.data_dir)
-    settings = tfds.download.DownloadConfig(manual_dir=manual or None)
     try:
-        builder.download_and_prepare(
-            file_format="array_record", download_config=settings
-        )
-    except UserError:
-        raise
-    except ModuleNotFoundError as error:
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for results
+            builder.download_and_prepare(
+                file_format="array_record", download_config=settings
+            )
+    except (
+        OSError,
+        RuntimeError,
+        AssertionError,  # how TFDS says that two sides of a corpus differ
+        tfds.download.DownloadError,
+        extractor.ExtractError,
+        NonMatchingChecksumError,
+    ) as error:
         raise UserError(
-            f"{config.tfds_name} can only be prepared where TensorFlow is installed "
-            f"({error}); {advice}"
-        ) from error
-    except (OSError, RuntimeError, tfds.download.DownloadError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"{config.tfds_name} could not be prepared: {reason}; {advice}"
+            f"{name} could not be prepared: {_first_line(error)}; {_ADVICE}"
         ) from error
 
 
-def _network_reaches(*hosts: str) -> bool:
-    """Whether one of these hosts answers: seconds instead of minutes of retries."""
-    for host in hosts:
+def _needs_tensorflow(builder: Any) -> bool:
+    """Whether preparing the set would fail, after its download, for lack of TensorFlow.
+
+    Every translation set that ships with TFDS is unpacked by TFDS's extractor.
+    """
+    ships_with_tfds = type(builder).__module__.startswith("tensorflow_datasets.")
+    return ships_with_tfds and importlib.util.find_spec("tensorflow") is None
+
+
+def _network_reaches(urls: Iterable[str]) -> bool:
+    """Whether a host of these URLs answers at all, through the proxy if there is one.
+
+    True if there are no URLs: such a builder downloads for itself.
+    """
+    hosts = sorted({urlsplit(url)[:2] for url in urls})
+    for scheme, host in hosts:
+        request = urllib.request.Request(f"{scheme}://{host}/", method="HEAD")
         try:
-            socket.create_connection((host, 443), timeout=_NETWORK_SECONDS).close()
+            urllib.request.urlopen(request, timeout=_NETWORK_SECONDS).close()
             return True
-        except OSError:
+        except urllib.error.HTTPError:
+            return True  # an answer, if not a kind one
+        except (OSError, http.client.HTTPException):
             continue
-    return False
+    return not hosts
+
+
+def _first_line(error: BaseException) -> str:
+    """An error's message without the pages that TFDS adds."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

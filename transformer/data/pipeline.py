@@ -48,7 +48,7 @@ class Position(NamedTuple):
     """The next batch to be used: batch `index` of the plan of `epoch`, both from 0."""
 
     epoch: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs
 
 
 class TrainingItem(NamedTuple):

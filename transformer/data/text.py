@@ -7,9 +7,9 @@ locale says.
 """
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from transformer.errors import UserError
 
@@ -25,8 +25,8 @@ class ParallelText(NamedTuple):
     target_name: str
 
 
-def iter_records(stream: IO[bytes], name: str) -> Iterator[str]:
-    """The records of a binary stream, one at a time.
+def iter_records(stream: Iterable[bytes], name: str) -> Iterator[str]:
+    """The records of a binary stream (or of its lines), one at a time.
 
     Raises:
       UserError: a record is not UTF-8 or holds a NUL character, which SentencePiece

@@ -10,13 +10,16 @@ import io
 import logging
 import os
 import random
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import SupportsIndex
 
 import sentencepiece
 
 from transformer.config import DataConfig
+from transformer.data.text import is_blank
 from transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -47,7 +50,7 @@ class Vocabulary:
         self.eos_id: int = self._processor.eos_id()
         if min(self.pad_id, self.bos_id, self.eos_id) < 0:
             raise UserError(f"{name} lacks a pad, bos or eos piece")
-        if self._processor.PieceToId("<0x00>") == self._processor.unk_id():
+        if not self._processor.IsByte(self._processor.PieceToId("<0x00>")):
             raise UserError(f"{name} was trained without byte fallback")
 
     def __reduce__(self) -> tuple:
@@ -80,10 +83,15 @@ class Vocabulary:
         """
         begin = time.monotonic()
         lines = _training_lines(sentences, config)
+        logger.info(
+            "vocabulary: training %s pieces on %s lines",
+            f"{config.vocab_size:,}",
+            f"{len(lines):,}",
+        )
         try:
-            model = _train(lines, config, hard_vocab_limit=True)
+            model = _train(lines, config)
         except RuntimeError as error:
-            raise UserError(_explain(error, lines, config)) from error
+            raise UserError(_explain(str(error), config.vocab_size)) from error
         vocabulary = cls(model)
         logger.info(
             "vocabulary: %s pieces trained on %s lines in %.0f s",
@@ -117,7 +125,7 @@ class Vocabulary:
         """`encode` of each text."""
         return self._processor.Encode(list(texts), out_type=int)
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Iterable[SupportsIndex]) -> str:
         """One line of text; control pieces and broken byte sequences leave no trace."""
         kept = self._without_broken_bytes(
             int(i) for i in ids if not self._processor.IsControl(int(i))
@@ -125,7 +133,7 @@ class Vocabulary:
         text = self._processor.DecodeIds(kept)
         return text.replace(_SPACE, " ").replace("\r", " ").replace("\n", " ")
 
-    def pieces(self, ids: Iterable[int]) -> list[str]:
+    def pieces(self, ids: Iterable[SupportsIndex]) -> list[str]:
         """The pieces as they stand in the model, for labels."""
         return [self._processor.IdToPiece(int(i)) for i in ids]
 
@@ -141,9 +149,7 @@ class Vocabulary:
                 run.append(i)
                 continue
             if run:
-                values = bytes(
-                    int(self._processor.IdToPiece(b)[3:-1], 16) for b in run
-                )
+                values = bytes(int(self._processor.IdToPiece(b)[3:-1], 16) for b in run)
                 whole = values.decode("utf-8", errors="ignore").encode("utf-8")
                 first = self._processor.PieceToId("<0x00>")
                 kept.extend(first + value for value in whole)
@@ -176,7 +182,7 @@ def _training_lines(sentences: Iterable[str], config: DataConfig) -> list[str]:
             f"all {too_long:,} lines are over {config.vocab_max_bytes} bytes: raise "
             "data.vocab_max_bytes or split the lines"
         )
-    if not any(line.strip() for line in lines):
+    if all(map(is_blank, lines)):
         raise UserError("there is no text to train a vocabulary on")
     return lines
 
@@ -189,33 +195,25 @@ def _counted(sentences: Iterable[str]) -> Iterator[str]:
         yield line
 
 
-def _explain(error: RuntimeError, lines: list[str], config: DataConfig) -> str:
-    """What is wrong with `data.vocab_size` for these lines."""
-    characters = len(set("".join(lines))) + 1
-    least = characters + 256 + 4
-    if config.vocab_size < least:
+def _explain(message: str, size: int) -> str:
+    """What is wrong with `data.vocab_size`, from the trainer's own numbers.
+
+    Only the trainer knows which characters and merges are left after normalisation.
+    """
+    if most := re.search(r"too high \(\d+\).*<= (\d+)", message):
         return (
-            f"data.vocab_size is {config.vocab_size}: {characters} different "
-            f"characters, 256 bytes and 4 control pieces need at least {least}"
+            f"data.vocab_size is {size}, but this text has only {most[1]} different "
+            f"pieces: set --config.data.vocab_size={most[1]} or less"
         )
-    most = _largest_size(lines, config)
-    return (
-        f"data.vocab_size is {config.vocab_size}, but this text has only {most} "
-        f"different pieces: set --config.data.vocab_size={most} or less"
-        if most
-        else f"the vocabulary could not be trained: {error}"
-    )
+    if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return (
+            f"data.vocab_size is {size}: the different characters of this text, 256 "
+            f"bytes and 4 control pieces need at least {least[1]}"
+        )
+    return f"the vocabulary could not be trained: {message}"
 
 
-def _largest_size(lines: list[str], config: DataConfig) -> int:
-    """The largest size that these lines can fill, 0 if there is none."""
-    try:
-        return len(Vocabulary(_train(lines, config, hard_vocab_limit=False)))
-    except RuntimeError:
-        return 0
-
-
-def _train(lines: list[str], config: DataConfig, hard_vocab_limit: bool) -> bytes:
+def _train(lines: list[str], config: DataConfig) -> bytes:
     """The bytes of a new model, from memory to memory: no file names in it."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.Train(
@@ -223,7 +221,6 @@ def _train(lines: list[str], config: DataConfig, hard_vocab_limit: bool) -> byte
         model_writer=model,
         model_type="bpe",
         vocab_size=config.vocab_size,
-        hard_vocab_limit=hard_vocab_limit,
         byte_fallback=True,
         character_coverage=1.0,
         normalization_rule_name="nmt_nfkc",

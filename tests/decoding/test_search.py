@@ -1,0 +1,342 @@
+"""Laws of the beam search, against exhaustive search and a plain NumPy search."""
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer.config import Config, ModelConfig
+from transformer.decoding import SearchResult, SpecialIds, beam_search, length_penalty
+from transformer.model import Transformer, initial_variables
+
+IDS = SpecialIds(pad=0, bos=1, eos=2)
+VOCAB = 12
+LENGTH = 10
+
+
+@pytest.fixture
+def model_config(tiny_config: Config) -> ModelConfig:
+    """Tables of their own, so that a test can make an output piece likely or not."""
+    return dataclasses.replace(tiny_config.model, tie_embeddings=False)
+
+
+@functools.cache
+def parameters(config: ModelConfig, vocab_size: int = VOCAB) -> dict:
+    """A random model with decided opinions: a large output table."""
+    params = initial_variables(config, vocab_size, jax.random.key(0))["params"]
+    return params | {"output": 3 * params["output"]}
+
+
+def sentences(count: int, width: int, vocab_size: int = VOCAB, seed: int = 0):
+    """Random sources of lengths 1 to `width`, EOS counted, padded to `width`."""
+    random = np.random.default_rng(seed)
+    source = np.full((count, width), IDS.pad, np.int32)
+    for row in range(count):
+        length = 1 + row % width
+        source[row, : length - 1] = random.integers(3, vocab_size, length - 1)
+        source[row, length - 1] = IDS.eos
+    return source
+
+
+def search(
+    config: ModelConfig,
+    params: dict,
+    source: np.ndarray,
+    beam: int,
+    alpha: float = 0.0,
+    limits: np.ndarray | int = LENGTH,
+    length: int = LENGTH,
+    vocab_size: int = VOCAB,
+) -> SearchResult:
+    """The search's result as NumPy arrays."""
+    result = beam_search(
+        params,
+        jnp.asarray(source),
+        jnp.broadcast_to(jnp.asarray(limits, jnp.int32), len(source)),
+        alpha,
+        config=config,
+        vocab_size=vocab_size,
+        ids=IDS,
+        beam=beam,
+        length=length,
+    )
+    return jax.device_get(result)
+
+
+@functools.partial(jax.jit, static_argnames=("config", "vocab_size"))
+def forced(config: ModelConfig, params: dict, source, targets, vocab_size: int):
+    """Log-probabilities after each prefix of `targets`, without any cache."""
+
+    def places(array):
+        return jnp.broadcast_to(jnp.arange(array.shape[1]), array.shape)
+
+    inputs = jnp.pad(targets[:, :-1], ((0, 0), (1, 0)), constant_values=IDS.bos)
+    logits = Transformer(config, vocab_size).apply(
+        {"params": params},
+        source,
+        (source != IDS.pad).astype(jnp.int32),
+        places(source),
+        inputs,
+        jnp.ones_like(inputs),
+        places(inputs),
+        deterministic=True,
+    )
+    return jax.nn.log_softmax(logits)
+
+
+def forced_steps(config, params, source, targets, vocab_size: int = VOCAB):
+    """The log-probability of each token of `targets` (R rows of one source each)."""
+    table = forced(
+        config, params, jnp.asarray(source), jnp.asarray(targets), vocab_size
+    )
+    return np.take_along_axis(np.asarray(table), targets[..., None], axis=2)[..., 0]
+
+
+def penalty(length: int, alpha: float) -> float:
+    """The paper's length penalty by itself."""
+    return ((5 + length) / 6) ** alpha
+
+
+def hypothesis(result: SearchResult, row: int) -> tuple[int, ...]:
+    """A row's tokens."""
+    return tuple(result.tokens[row, : result.lengths[row]].tolist())
+
+
+def test_length_penalty_has_the_published_values():
+    """((5 + |Y|) / 6)^alpha, neutral at alpha 0: not length^alpha, not turned round."""
+    expected = {1: 1.0, 10: 1.733, 25: 2.627, 50: 3.779, 100: 5.570}
+    for length, value in expected.items():
+        assert float(length_penalty(length, 0.6)) == pytest.approx(value, abs=5e-4)
+        assert float(length_penalty(length, 0.0)) == 1.0
+    assert float(length_penalty(50, 0.3)) == pytest.approx(1.9439, abs=5e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
+def test_a_wide_beam_finds_what_exhaustive_search_finds(model_config, alpha):
+    """The best of all sequences, also where the beam is wider than the vocabulary.
+
+    Elsewhere a top-k over fewer candidates than beams failed or let padding win.
+    """
+    vocab_size, longest = 7, 3
+    params = parameters(model_config, vocab_size)
+    source = sentences(8, 4, vocab_size)
+    result = search(
+        model_config, params, source, 64, alpha, longest, longest, vocab_size
+    )
+    words = range(3, vocab_size)
+    ended = [
+        [*body, IDS.eos]
+        for size in range(longest)
+        for body in itertools.product(words, repeat=size)
+    ]
+    targets = np.array([s + [IDS.pad] * (longest - len(s)) for s in ended])
+    assert len(ended) == 21
+    for row in range(len(source)):
+        repeated = np.repeat(source[row : row + 1], len(ended), axis=0)
+        steps = forced_steps(model_config, params, repeated, targets, vocab_size)
+        totals = [steps[i, : len(s)].sum() for i, s in enumerate(ended)]
+        scores = [
+            total / penalty(len(s), alpha)
+            for total, s in zip(totals, ended, strict=True)
+        ]
+        best = int(np.argmax(scores))
+        assert hypothesis(result, row) == tuple(ended[best])
+        assert result.scores[row] == pytest.approx(scores[best], abs=1e-4)
+        assert result.log_probs[row] == pytest.approx(totals[best], abs=1e-4)
+    assert result.finished.all()
+
+
+def plain_search(config, params, source, beam: int, alpha: float):
+    """Beam search by its definition, on one source: no cache, and no early stop.
+
+    Returns (finished, tokens, score) of the best.
+    """
+    alive = [((), 0.0)]
+    ended: list[tuple[float, tuple[int, ...]]] = []
+    for step in range(LENGTH):
+        targets = np.zeros((beam, LENGTH), np.int32)
+        for row, (tokens, _) in enumerate(alive):
+            targets[row, : len(tokens)] = tokens
+        repeated = np.repeat(source[None], beam, axis=0)
+        table = np.asarray(forced(config, params, repeated, targets, VOCAB))
+        candidates = [
+            (total + float(table[row, step, piece]), (*tokens, piece))
+            for row, (tokens, total) in enumerate(alive)
+            for piece in range(VOCAB)
+            if piece not in (IDS.pad, IDS.bos)
+        ]
+        candidates = sorted(candidates, reverse=True)[: 2 * beam if beam > 1 else 1]
+        for total, tokens in candidates:
+            if tokens[-1] == IDS.eos:
+                ended.append((total / penalty(len(tokens), alpha), tokens))
+        ended = sorted(ended, reverse=True)[:beam]
+        alive = [(t, total) for total, t in candidates if t[-1] != IDS.eos][:beam]
+        if not alive:
+            break
+    if ended:
+        return True, ended[0][1], ended[0][0]
+    tokens, total = alive[0]
+    return False, tokens, total / penalty(len(tokens), alpha)
+
+
+@pytest.mark.parametrize(("beam", "alpha"), [(1, 0.6), (2, 0.0), (4, 0.6), (4, 1.5)])
+def test_search_equals_its_definition(model_config, beam, alpha):
+    """The same answer as a plain search that never stops early; beam 1 is greedy.
+
+    Elsewhere the first finished hypothesis was taken, which is the shortest, early
+    finishers were dropped, or the search ran on after nothing could change any more.
+    """
+    params, source = parameters(model_config), sentences(12, 6)
+    result = search(model_config, params, source, beam, alpha)
+    for row in range(len(source)):
+        finished, tokens, score = plain_search(
+            model_config, params, source[row], beam, alpha
+        )
+        assert hypothesis(result, row) == tokens
+        assert bool(result.finished[row]) == finished
+        assert result.scores[row] == pytest.approx(score, abs=1e-4)
+    assert result.finished.any()
+    assert len(set(result.lengths.tolist())) > 2
+
+
+def test_greedy_search_takes_the_likeliest_piece_and_ends_at_its_first_eos(
+    model_config,
+):
+    """Beam 1 is greedy by definition, whatever alpha says."""
+    params, source = parameters(model_config), sentences(12, 6)
+    result = search(model_config, params, source, 1, 1.5)
+    targets = np.zeros((len(source), LENGTH), np.int32)
+    done = np.zeros(len(source), bool)
+    for step in range(LENGTH):
+        table = np.array(forced(model_config, params, source, targets, VOCAB))
+        table[..., [IDS.pad, IDS.bos]] = -np.inf
+        piece = table[:, step].argmax(axis=-1)
+        targets[:, step] = np.where(done, IDS.pad, piece)
+        done |= piece == IDS.eos
+    np.testing.assert_array_equal(result.tokens, targets)
+    np.testing.assert_array_equal(result.finished, done)
+    assert done.any() and not done.all()
+
+
+def test_cached_steps_equal_the_full_decoder(model_config):
+    """Teacher-forcing the output gives the search's log-probabilities again.
+
+    Elsewhere caches were not reordered with their hypotheses: a good loss, a poor BLEU.
+    """
+    params, source = parameters(model_config), sentences(20, 6)
+    result = search(model_config, params, source, 4, 1.5)
+    steps = forced_steps(model_config, params, source, result.tokens)
+    real = np.arange(LENGTH) < result.lengths[:, None]
+    totals = np.where(real, steps, 0).sum(axis=1)
+    assert (np.abs(totals - result.log_probs) / result.lengths).max() < 1e-4
+    assert result.lengths.max() >= 5
+
+
+def test_scores_follow_from_log_probability_and_length(model_config):
+    """Score = log P / ((5 + length) / 6)^alpha, EOS counted, padding never.
+
+    A larger alpha favours longer output; elsewhere it counted the batch's padding.
+    """
+    params, source = parameters(model_config), sentences(24, 6)
+    mean_lengths = []
+    for alpha in (0.0, 0.6, 1.5):
+        result = search(model_config, params, source, 4, alpha)
+        expected = result.log_probs / ((5 + result.lengths) / 6) ** alpha
+        np.testing.assert_allclose(result.scores, expected, rtol=1e-5)
+        for row in np.flatnonzero(result.finished):
+            tokens = hypothesis(result, row)
+            assert tokens.index(IDS.eos) == len(tokens) - 1
+            assert (result.tokens[row, len(tokens) :] == IDS.pad).all()
+        mean_lengths.append(result.lengths.mean())
+    assert mean_lengths[0] < mean_lengths[1] < mean_lengths[2]
+
+
+def test_neighbours_padding_and_place_change_nothing(model_config):
+    """A sentence's translation is its own: alone, wider, shuffled, beside longer ones.
+
+    Elsewhere finished sentences went on being changed while a neighbour was not,
+    padding was looked at, and sources were paired with other sentences' beams.
+    """
+    params, source = parameters(model_config), sentences(12, 6)
+    together = search(model_config, params, source, 4, 0.6)
+    order = np.random.default_rng(1).permutation(len(source))
+    shuffled = search(model_config, params, source[order], 4, 0.6)
+    padded = np.pad(source, ((0, 0), (0, 10)), constant_values=IDS.pad)
+    wider = search(model_config, params, padded, 4, 0.6)
+    for row in range(len(source)):
+        place = int(np.flatnonzero(order == row)[0])
+        alone = search(model_config, params, source[row : row + 1], 4, 0.6)
+        for other, at in ((shuffled, place), (wider, row), (alone, 0)):
+            assert hypothesis(other, at) == hypothesis(together, row)
+            assert other.scores[at] == pytest.approx(together.scores[row], abs=1e-4)
+    outputs = [hypothesis(together, row) for row in range(len(source))]
+    assert len(set(outputs)) > len(source) // 2
+
+
+def test_each_sentence_has_its_own_limit(model_config):
+    """`max_lengths` holds row by row; what reaches it unfinished says so."""
+    params, source = parameters(model_config), sentences(12, 6)
+    free = search(model_config, params, source, 1, 0.6)
+    limits = free.lengths - np.arange(12) % 3  # as long as it needs, or shorter
+    limits[0] = 0
+    result = search(model_config, params, source, 1, 0.6, limits)
+    for row, limit in enumerate(limits):
+        assert hypothesis(result, row) == hypothesis(free, row)[:limit]
+        ends = free.finished[row] and free.lengths[row] <= limit
+        assert result.finished[row] == ends
+    assert result.finished.any() and not result.finished.all()
+    assert result.num_steps == limits.max()
+
+
+def test_search_stops_when_no_open_hypothesis_can_win(model_config):
+    """Sentences that end early take steps for their length, not for a limit of 200.
+
+    Elsewhere the search ran on to the limit after everything was done.
+    """
+    params = parameters(model_config)
+    undecided = params | {"output": params["output"] / 3}
+    result = search(
+        model_config, undecided, sentences(12, 6), 4, 0.0, limits=200, length=200
+    )
+    assert result.finished.all()
+    # Ending at once costs this model a few nats, and so do a few pieces more.
+    assert result.num_steps < 12
+
+
+def test_a_wider_beam_finds_likelier_output(model_config):
+    """With alpha 0 the mean log-probability does not fall as the beam grows.
+
+    Elsewhere a wrong rule for stopping made wide beams worse than greedy search.
+    """
+    params = parameters(model_config)
+    batches = [sentences(12, 6, seed=seed) for seed in range(6)]
+    means = []
+    for beam in (1, 2, 4):
+        found = [search(model_config, params, batch, beam) for batch in batches]
+        if beam == 1:  # the others may end where greedy search does not
+            ended = np.concatenate([result.finished for result in found])
+        scores = np.concatenate([result.log_probs for result in found])
+        means.append(scores[ended].mean())
+    assert means[0] < means[1] < means[2]
+
+
+@pytest.mark.parametrize("beam", [4, 64])
+def test_pad_bos_and_surplus_rows_are_never_produced(model_config, beam):
+    """Not even where the model likes them best or the beam is wider than the rest."""
+    padded = dataclasses.replace(model_config, vocab_rows_multiple=16)
+    params = parameters(padded)
+    table = params["output"].at[jnp.array([IDS.pad, IDS.bos])].multiply(20)
+    params, source = params | {"output": table}, sentences(12, 6)
+    result = search(padded, params, source, beam, 0.6, limits=4, length=4)
+    produced = {token for row in range(12) for token in hypothesis(result, row)}
+    assert produced <= set(range(2, VOCAB))
+    first = forced(padded, params, source, np.zeros((12, 4), np.int32), VOCAB)[:, 0]
+    assert set(np.argmax(first, axis=-1).tolist()) & {IDS.pad, IDS.bos}
+    # The log-probabilities stay the model's: pad and bos keep their share of them.
+    steps = forced_steps(padded, params, source, result.tokens)
+    totals = np.where(np.arange(4) < result.lengths[:, None], steps, 0).sum(axis=1)
+    np.testing.assert_allclose(totals, result.log_probs, rtol=1e-4)

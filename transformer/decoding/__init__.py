@@ -1,0 +1,18 @@
+"""From a trained model to translations (section 6.1)."""
+
+from transformer.decoding.search import (
+    SearchResult,
+    SpecialIds,
+    beam_search,
+    length_penalty,
+)
+from transformer.decoding.translator import Translation, Translator
+
+__all__ = [
+    "SearchResult",
+    "SpecialIds",
+    "Translation",
+    "Translator",
+    "beam_search",
+    "length_penalty",
+]

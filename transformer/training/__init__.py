@@ -1,0 +1,37 @@
+"""Loss, optimiser, updates and what a run keeps (section 5)."""
+
+from transformer.training.checkpoints import Checkpoint, Checkpoints
+from transformer.training.loss import LossSums, smoothed_loss
+from transformer.training.metrics import MetricsWriter
+from transformer.training.optimizer import adam, learning_rate
+from transformer.training.run_folder import RunFolder
+from transformer.training.state import TrainState, initial_state
+from transformer.training.step import (
+    StepMetrics,
+    by_rows,
+    check_divisible,
+    make_eval_step,
+    make_mesh,
+    make_train_step,
+    replicated,
+)
+
+__all__ = [
+    "Checkpoint",
+    "Checkpoints",
+    "LossSums",
+    "MetricsWriter",
+    "RunFolder",
+    "StepMetrics",
+    "TrainState",
+    "adam",
+    "by_rows",
+    "check_divisible",
+    "initial_state",
+    "learning_rate",
+    "make_eval_step",
+    "make_mesh",
+    "make_train_step",
+    "replicated",
+    "smoothed_loss",
+]
