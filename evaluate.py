@@ -41,9 +41,15 @@ from transformer.data import (
     tokenize,
 )
 from transformer.data.demo_language import pronoun_correct, pronoun_test
-from transformer.decoding import Translator
+from transformer.decoding import Translator, sentence_attention
 from transformer.errors import UserError
-from transformer.evaluation import Scores, perplexity, sacrebleu_set, score
+from transformer.evaluation import (
+    Scores,
+    attention_picture,
+    perplexity,
+    sacrebleu_set,
+    score,
+)
 from transformer.training import RunFolder, make_eval_step, make_mesh
 from transformer.training.run_folder import write_whole
 
@@ -132,7 +138,7 @@ def evaluate_run(flags: argparse.Namespace) -> dict[str, Any]:
     report |= _as_report(score(found, text.targets, *names), len(found))
     report |= _perplexity(translator, folder, text)
     if translator.config.data.source == "demo":
-        report["pronoun accuracy"] = _pronoun_accuracy(translator)
+        report |= _demo_report(translator, folder)
     triples = list(zip(text.sources, text.targets, found, strict=True))
     report["samples"] = [
         {"source": source, "reference": reference, "translation": ours}
@@ -203,6 +209,25 @@ def _perplexity(
     batches = evaluation_batches(corpus, vocabulary, config.data)
     result = perplexity(eval_step, translator.params, (b for _, b in batches))
     return {"perplexity per subword": result.perplexity}
+
+
+def _demo_report(translator: Translator, folder: RunFolder) -> dict[str, Any]:
+    """What only the demo language can show: pronouns, and where "it" looks."""
+    famous = pronoun_test()[0].source
+    attention = sentence_attention(translator, famous)
+    picture = folder.path / "cross_attention.png"
+    attention_picture(
+        attention.decoder_cross[-1],
+        attention.target,
+        attention.source,
+        f"Cross-attention, last layer: {attention.text}",
+        picture,
+    )
+    return {
+        "pronoun accuracy in %": _pronoun_accuracy(translator),
+        "learning curve": str(folder.path / "learning_curve.png"),
+        "cross-attention": str(picture),
+    }
 
 
 def _pronoun_accuracy(translator: Translator) -> float:

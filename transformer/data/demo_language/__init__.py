@@ -65,7 +65,7 @@ def demo_corpus(split: str) -> ParallelText:
     """
     if split not in _SIZES:
         raise UserError(
-            f"the demo language has no split {split!r}: train, validation, test"
+            f"split {split!r}: the demo language has train, validation and test"
         )
     sentences = _corpora()[split]
     return ParallelText(

@@ -8,6 +8,7 @@ content words; the splits are made of them.
 import dataclasses
 import functools
 import random
+from collections.abc import Callable
 from typing import NamedTuple
 
 from transformer.data.demo_language.german import (
@@ -143,9 +144,6 @@ class Clause:
         return " ".join([subject, *adverb, *middle, *tail, head])
 
 
-_BY_KIND: dict[str, list[Noun]] = {}
-for _noun in NOUNS:
-    _BY_KIND.setdefault(_noun.kind, []).append(_noun)
 _WITH_OBJECT = [verb for verb in VERBS if verb.objects]
 _WITHOUT_OBJECT = [verb for verb in VERBS if not verb.objects]
 _STAYING = [v for v in _WITHOUT_OBJECT if not v.particle and v.auxiliary == "hat"]
@@ -179,9 +177,9 @@ _TIREDNESS = frozenset(
 )
 CROSSING = next(v for v in VERBS if v.base == "cross")
 ENTERING = next(v for v in VERBS if v.base == "enter")
-ANIMALS = tuple(_BY_KIND["animal"])
-GROUNDS = tuple(_BY_KIND["ground"])
-BUILDINGS = tuple(_BY_KIND["building"])
+ANIMALS = tuple(n for n in NOUNS if n.kind == "animal")
+GROUNDS = tuple(n for n in NOUNS if n.kind == "ground")
+BUILDINGS = tuple(n for n in NOUNS if n.kind == "building")
 SUBJECT_REASONS = tuple(a for a in ADJECTIVES if a.english in _TIREDNESS)
 
 
@@ -211,7 +209,7 @@ def _noun(rng: random.Random, kinds: frozenset[str]) -> Noun:
 @functools.cache
 def _nouns(kinds: frozenset[str]) -> tuple[Noun, ...]:
     """All nouns of these kinds."""
-    return tuple(n for kind in sorted(kinds) for n in _BY_KIND[kind])
+    return tuple(noun for noun in NOUNS if noun.kind in kinds)
 
 
 @functools.cache
@@ -252,8 +250,8 @@ def _clause(rng: random.Random, simple: bool = False) -> Clause:
 
 def _finish(english: str, german: str, *keys: tuple[str, ...]) -> Sentence:
     """Capital letter and full stop."""
-    texts = (f"{t[0].upper()}{t[1:]}." for t in (english, german))
-    return Sentence(*texts, keys)
+    first, second = (f"{t[0].upper()}{t[1:]}." for t in (english, german))
+    return Sentence(first, second, keys)
 
 
 def simple_sentence(rng: random.Random) -> Sentence:
@@ -365,16 +363,16 @@ def random_pronoun_sentence(rng: random.Random) -> Sentence:
     return pronoun_sentence(animal, place, rng.choice(reasons), rng.random() < 0.25)
 
 
-PATTERNS = (
-    (simple_sentence, 42),
-    (place_sentence, 10),
-    (description, 8),
-    (complex_sentence, 18),
-    (random_pronoun_sentence, 22),
-)
+_PATTERNS: dict[Callable[[random.Random], Sentence], int] = {
+    simple_sentence: 42,
+    place_sentence: 10,
+    description: 8,
+    complex_sentence: 18,
+    random_pronoun_sentence: 22,
+}
 
 
 def random_sentence(rng: random.Random) -> Sentence:
     """A sentence of a random pattern."""
-    patterns, weights = zip(*PATTERNS, strict=True)
-    return rng.choices(patterns, weights)[0](rng)
+    pattern = rng.choices(tuple(_PATTERNS), tuple(_PATTERNS.values()))[0]
+    return pattern(rng)

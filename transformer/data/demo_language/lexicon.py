@@ -397,17 +397,10 @@ def _parse_verbs() -> tuple[Verb, ...]:
     verbs = []
     for line in _VERBS.strip().splitlines():
         english, german, subjects, objects, case = (p.strip() for p in line.split(";"))
-        forms = (*english.split(), "")[:5]
-        german_forms = (*german.split(), "")[:6]
-        verbs.append(
-            Verb(
-                *forms,
-                *german_forms,
-                frozenset(subjects.split()),
-                frozenset(objects.split()),
-                case,
-            )
-        )
+        # A particle or a prefix is there or is not.
+        forms = [*(*english.split(), "")[:5], *(*german.split(), "")[:6]]
+        kinds = frozenset(subjects.split()), frozenset(objects.split())
+        verbs.append(Verb._make([*forms, *kinds, case]))
     return tuple(verbs)
 
 
