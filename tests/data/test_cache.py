@@ -162,10 +162,11 @@ def test_a_place_that_is_no_folder_is_named(vocabulary, tmp_path: Path):
 def test_large_vocabularies_are_stored_whole(tmp_path: Path):
     """Ids over 65,535 must not wrap around."""
 
-    class Large:
+    class Large(Vocabulary):
         """A vocabulary of 70,000 pieces, one a number."""
 
-        fingerprint, eos_id = "large", 69_999
+        def __init__(self):
+            self.model_bytes, self.eos_id = b"large", 69_999
 
         def __len__(self):
             return 70_000

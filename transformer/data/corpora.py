@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tqdm import tqdm
+
 from transformer.config import DataConfig
 from transformer.data.text import ParallelText, read_parallel
 from transformer.errors import UserError
@@ -75,45 +77,43 @@ def _tfds_split(config: DataConfig, split: str) -> ParallelText:
         split = next((name for name in splits if name.startswith("test")), split)
     if split not in splits:
         raise UserError(f"split {split!r}: {config.tfds_name} has {', '.join(splits)}")
-    names = [
+    one, other = (
         f"{config.tfds_name}:{split}.{language}"
         for language in (config.source_language, config.target_language)
-    ]
+    )
     try:
-        sources, targets = _read(builder.as_data_source(split), config, names)
+        sources, targets = _read(builder.as_data_source(split), config, [one, other])
     except (OSError, RuntimeError) as error:
         raise UserError(
             f"{config.tfds_name} in {builder.data_path} cannot be read "
             f"({_first_line(error)}): delete that folder to prepare it again"
         ) from error
-    return ParallelText(sources, targets, *names)
+    return ParallelText(sources, targets, one, other)
 
 
 def _read(
     examples: Any, config: DataConfig, names: list[str]
 ) -> tuple[list[str], list[str]]:
-    """Both sides of all examples, in their order."""
+    """Both sides of all examples, in their order; TFDS hands texts out as bytes."""
     sides: tuple[list[str], list[str]] = ([], [])
-    for begin in range(0, len(examples), 1000):
-        end = min(begin + 1000, len(examples))
-        for number, example in enumerate(
-            examples.__getitems__(range(begin, end)), start=begin + 1
-        ):
-            one, other = (
-                example[config.source_language],
-                example[config.target_language],
-            )
-            for side, value, name in zip(sides, (one, other), names, strict=True):
-                side.append(_as_text(value, name, number))
+    keys = (config.source_language, config.target_language)
+    for begin in tqdm(
+        range(0, len(examples), 1000),
+        desc="reading",
+        unit="k examples",
+        disable=not sys.stderr.isatty() or len(examples) < 100_000,
+    ):
+        some = examples.__getitems__(range(begin, min(begin + 1000, len(examples))))
+        for side, key, name in zip(sides, keys, names, strict=True):
+            try:
+                for example in some:
+                    text = example[key]
+                    side.append(text.decode("utf-8") if type(text) is bytes else text)
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{name}, example {len(side) + 1}: the text is not UTF-8"
+                ) from error
     return sides
-
-
-def _as_text(value: bytes | str, name: str, number: int) -> str:
-    """TFDS hands texts out as bytes."""
-    try:
-        return value.decode("utf-8") if isinstance(value, bytes) else value
-    except UnicodeDecodeError as error:
-        raise UserError(f"{name}, example {number}: the text is not UTF-8") from error
 
 
 def _builder(config: DataConfig) -> Any:
@@ -201,11 +201,12 @@ def _network_reaches(urls: Iterable[str]) -> bool:
 
     True if there are no URLs: such a builder downloads for itself.
     """
+    opener = urllib.request.build_opener()  # with the proxies of this moment
     hosts = sorted({urlsplit(url)[:2] for url in urls})
     for scheme, host in hosts:
         request = urllib.request.Request(f"{scheme}://{host}/", method="HEAD")
         try:
-            urllib.request.urlopen(request, timeout=_NETWORK_SECONDS).close()
+            opener.open(request, timeout=_NETWORK_SECONDS).close()
             return True
         except urllib.error.HTTPError:
             return True  # an answer, if not a kind one

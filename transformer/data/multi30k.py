@@ -122,9 +122,9 @@ class Multi30k(tfds.core.GeneratorBasedBuilder):
     def _split_generators(self, dl_manager: Any) -> dict[str, Iterator]:
         """Fetches every file before the first example is written."""
         # TFDS's own manager retries for minutes without a network and wants TensorFlow
-        # to unpack; files given by hand may be packed or not.
-        manual = dl_manager._manual_dir
-        folder = Path(manual) if manual else None
+        # to unpack; files given by hand may be packed or not, and its public property
+        # refuses a folder that does not exist, as the default one seldom does.
+        folder = Path(dl_manager._manual_dir)
         texts = {
             (split, language): _records(f"{stem}.{language}", folder)
             for split, stem in SPLITS.items()
@@ -143,22 +143,19 @@ class Multi30k(tfds.core.GeneratorBasedBuilder):
             yield number, dict(zip(LANGUAGES, records, strict=True))
 
 
-def _records(name: str, folder: Path | None) -> list[str]:
-    """The lines of one file, its checksum verified."""
-    packed, plain = CHECKSUMS[name]
-    if folder is None:
-        content = gzip.decompress(_verified(_download(f"{name}.gz"), packed, name))
-    elif (folder / name).exists():
-        content = (folder / name).read_bytes()
-    elif (folder / f"{name}.gz").exists():
-        path = folder / f"{name}.gz"
-        content = gzip.decompress(_verified(path.read_bytes(), packed, str(path)))
+def _records(name: str, folder: Path) -> list[str]:
+    """The lines of one file, from `folder` or downloaded, its checksum verified."""
+    packed_sum, sum_ = CHECKSUMS[name]
+    plain, packed = folder / name, folder / f"{name}.gz"
+    if plain.exists():
+        content, where = plain.read_bytes(), str(plain)
+    elif packed.exists():
+        where = str(packed)
+        content = gzip.decompress(_verified(packed.read_bytes(), packed_sum, where))
     else:
-        raise UserError(
-            f"data.tfds_manual_dir={folder} has neither {name} nor {name}.gz"
-        )
-    content = _verified(content, plain, str(folder / name) if folder else name)
-    return list(iter_records(io.BytesIO(content), name))
+        where = _ORIGIN + packed.name
+        content = gzip.decompress(_verified(_download(packed), packed_sum, where))
+    return list(iter_records(io.BytesIO(_verified(content, sum_, where)), where))
 
 
 def _verified(content: bytes, checksum: str, name: str) -> bytes:
@@ -171,16 +168,18 @@ def _verified(content: bytes, checksum: str, name: str) -> bytes:
     return content
 
 
-def _download(name: str) -> bytes:
-    """A file of the dataset's public repository, kept in memory until it is whole."""
-    logger.info("downloading %s", _ORIGIN + name)
+def _download(place: Path) -> bytes:
+    """A file of the dataset's repository, in memory: half of one is kept nowhere."""
+    url = _ORIGIN + place.name
+    logger.info("downloading %s", url)
     try:
-        with urllib.request.urlopen(_ORIGIN + name, timeout=_SECONDS) as answer:
+        with urllib.request.urlopen(url, timeout=_SECONDS) as answer:
             return answer.read()
     except (OSError, http.client.HTTPException) as error:
         raise UserError(
-            f"{_ORIGIN + name} cannot be downloaded ({error}): get the files of "
-            "data/task1/raw by hand and set --config.data.tfds_manual_dir=DIR, or set "
+            f"{place.parent} has neither {place.stem} nor {place.name}, and {url} "
+            f"cannot be downloaded ({error}): get the files of data/task1/raw by hand "
+            "and set --config.data.tfds_manual_dir=DIR, or set "
             "--config.data.tfds_dir=DIR to where the set is prepared, or train on two "
             "text files with --config.data.source=text"
         ) from error
