@@ -27,7 +27,7 @@ setup: $(INSTALLED) ## install everything into .venv
 demo: $(INSTALLED) ## train on the generated language, evaluate, translate
 	rm -rf $(DEMO)
 	$(PY) train.py --config=configs/demo.py --workdir=$(DEMO)
-	$(PY) evaluate.py --workdir=$(DEMO) --split=test --average=5
+	$(PY) evaluate.py --workdir=$(DEMO) --split=test --average=8
 	echo "The animal did not cross the street because it was too tired." \
 	  | $(PY) translate.py --workdir=$(DEMO)
 

@@ -1,7 +1,8 @@
 """Loss, optimiser, updates and what a run keeps (section 5)."""
 
-from transformer.training.checkpoints import Checkpoint, Checkpoints
+from transformer.training.checkpoints import Checkpoints
 from transformer.training.loss import LossSums, smoothed_loss
+from transformer.training.manifest import Checkpoint
 from transformer.training.metrics import MetricsWriter
 from transformer.training.optimizer import adam, learning_rate
 from transformer.training.run_folder import RunFolder

@@ -1,17 +1,11 @@
 """Checkpoints: Orbax writes and reads them, a manifest says that one is whole.
 
-`checkpoints/STEP/` appears when Orbax has written everything. `manifest.json` is added
-to it last: what the run needs beside the arrays, and the size and SHA-256 of every
-file, since Orbax alone does not notice a flipped bit. A folder without a manifest, or
-with a file that differs from it, is passed over.
+`checkpoints/STEP/` appears when Orbax has written everything; `manifest.json` is added
+to it last. A folder without it, or that differs from it, is passed over.
 """
 
-import dataclasses
 import functools
-import hashlib
-import json
 import logging
-import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -26,21 +20,18 @@ from jax.sharding import NamedSharding
 
 from transformer.data.pipeline import Position
 from transformer.errors import UserError
+from transformer.training.manifest import (
+    Checkpoint,
+    Damaged,
+    read_manifest,
+    verify,
+    write_manifest,
+)
 from transformer.training.state import TrainState
 
 logger = logging.getLogger(__name__)
 
-_MANIFEST = "manifest.json"
-
-
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-    """What a manifest says of a checkpoint."""
-
-    step: int
-    position: Position
-    metrics: dict[str, float]
-    vocabulary: str
+_UNFINISHED = ".orbax-checkpoint-tmp"  # what Orbax appends to a folder's name
 
 
 class Checkpoints:
@@ -117,7 +108,7 @@ class Checkpoints:
                 break
             try:
                 found.append(self._verify(step))
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except Damaged as error:
                 path = self._directory / str(step)
                 logger.warning("checkpoint %s is damaged, passed over: %s", path, error)
         return found
@@ -194,65 +185,68 @@ class Checkpoints:
             raise UserError(f"step {step}: {self._directory} has the steps {names}")
         try:
             return self._verify(step)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except Damaged as error:
             path = self._directory / str(step)
             raise UserError(f"checkpoint {path} is damaged: {error}") from error
 
     def _start(self, path: Path, state: TrainState) -> None:
         """Hands the state to Orbax, which writes in the background."""
         self._directory.mkdir(parents=True, exist_ok=True)
+        self._sweep()
         if path.exists():
             shutil.rmtree(path)  # a damaged one that was passed over
+        # Orbax would notice a full disk as well, but with many tracebacks.
+        needed = sum(array.nbytes for array in jax.tree.leaves(state))
+        if (free := shutil.disk_usage(self._directory).free) < needed:
+            raise OSError(
+                f"no space left on device: {needed / 1e6:,.1f} MB are needed, "
+                f"{free / 1e6:,.1f} MB are free"
+            )
         self._checkpointer.save(path, state)
 
     def _finish(self, path: Path, manifest: Checkpoint) -> None:
         """Waits for Orbax, writes the manifest, then deletes what is not kept."""
         self._checkpointer.wait_until_finished()
-        values = dataclasses.asdict(manifest) | {"files": _fingerprints(path)}
-        temporary = path / f"{_MANIFEST}.tmp"
-        with open(temporary, "w", encoding="utf-8") as stream:
-            json.dump(values, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path / _MANIFEST)
-        self._prune()
+        write_manifest(path, manifest)
+        self._prune(manifest.step)
 
-    def _prune(self) -> None:
-        """Deletes all but the newest and the best; unfinished folders go as well."""
+    def _prune(self, newest: int) -> None:
+        """Deletes all but the last ones and the best.
+
+        What is later than `newest` was damaged, or the run would have gone on from it.
+        """
         keep_last, keep_best = self._keep
-        known = {step: _manifest(self._directory / str(step)) for step in self.steps()}
-        whole = [step for step, values in known.items() if values is not None]
-        kept = set(whole[-keep_last:])
-
-        def perplexity(step: int) -> float:
-            return (known[step] or {})["metrics"]["perplexity"]
-
-        judged = [s for s in whole if "perplexity" in (known[s] or {})["metrics"]]
-        kept.update(sorted(judged, key=perplexity)[:keep_best])
-        for step in known:
-            if step not in kept:
+        perplexities: dict[int, float] = {}
+        whole = []
+        for step in self.steps():
+            try:
+                metrics = read_manifest(self._directory / str(step)).metrics
+            except Damaged:
+                continue
+            if step <= newest:
+                whole.append(step)
+                perplexities[step] = metrics.get("perplexity", np.inf)
+        judged = [step for step in whole if perplexities[step] < np.inf]
+        best = sorted(judged, key=perplexities.__getitem__)[:keep_best]
+        for step in self.steps():
+            if step not in whole[-keep_last:] and step not in best:
                 shutil.rmtree(self._directory / str(step), ignore_errors=True)
 
+    def _sweep(self) -> None:
+        """Deletes what a save that failed or was killed has left."""
+        for path in self._directory.glob(f"*{_UNFINISHED}*"):
+            shutil.rmtree(path, ignore_errors=True)
+
     def _verify(self, step: int) -> Checkpoint:
-        """Reads a manifest; ValueError if a file differs from it."""
+        """The manifest of a whole checkpoint of this vocabulary."""
         path = self._directory / str(step)
-        values = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
-        for name, (size, digest) in values["files"].items():
-            if (path / name).stat().st_size != size:
-                raise ValueError(f"{name} has not {size} bytes")
-            if _sha256(path / name) != digest:
-                raise ValueError(f"{name} has been altered")
-        if values["vocabulary"] != self._vocabulary:
+        checkpoint = verify(path)
+        if checkpoint.vocabulary != self._vocabulary:
             raise UserError(
                 f"checkpoint {path} was made with another vocabulary than "
                 f"{self._directory.parent / 'vocab.model'}"
             )
-        return Checkpoint(
-            values["step"],
-            Position(*values["position"]),
-            values["metrics"],
-            values["vocabulary"],
-        )
+        return checkpoint
 
     def _guard(self, action: Callable[[], None]) -> None:
         """Keeps a failure for the thread that trains."""
@@ -260,40 +254,28 @@ class Checkpoints:
             action()
         except Exception as error:
             self._failure = error
+            self._sweep()
 
     def _raise_failure(self) -> None:
         """Raises what went wrong while writing, once."""
         failure, self._failure = self._failure, None
         if failure is None:
             return
-        reason = str(failure)
-        if isinstance(failure, OSError) or "No space left" in reason:
+        if reason := _disk_trouble(failure):
             raise UserError(
-                f"a checkpoint could not be written to {self._directory}: "
-                f"{reason.splitlines()[0]}; earlier checkpoints are untouched: make "
-                "room and give the same command again"
+                f"a checkpoint could not be written to {self._directory}: {reason}; "
+                "earlier checkpoints are untouched: make room and give the same "
+                "command again"
             ) from failure
         raise failure
 
 
-def _manifest(path: Path) -> dict[str, Any] | None:
-    """What the manifest holds, or None if there is none."""
-    try:
-        return json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def _fingerprints(path: Path) -> dict[str, tuple[int, str]]:
-    """Size and SHA-256 of every file below `path`."""
-    return {
-        str(file.relative_to(path)): (file.stat().st_size, _sha256(file))
-        for file in sorted(path.rglob("*"))
-        if file.is_file() and not file.name.startswith(_MANIFEST)
-    }
-
-
-def _sha256(path: Path) -> str:
-    """The digest of a file."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def _disk_trouble(error: Exception) -> str | None:
+    """The operating system's words where it refused to write, or None."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    text = str(error).splitlines()[0] if str(error) else ""
+    if isinstance(error, ValueError) and "Failed to write" in text:
+        # TensorStore: "... Failed to write 9 bytes to file 5: No space left [...]"
+        return text.rpartition(": ")[2].partition(" [")[0]
+    return None

@@ -42,6 +42,6 @@ def _cut(path: Path, step: int) -> None:
         try:
             if line and json.loads(line)["step"] <= step:
                 kept.append(line + "\n")
-        except ValueError:
+        except (ValueError, KeyError, TypeError):
             continue
     write_whole(path, "".join(kept).encode("utf-8"))

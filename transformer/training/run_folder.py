@@ -95,5 +95,8 @@ class RunFolder:
 def write_whole(path: Path, content: bytes) -> None:
     """Replaces a file in one step: a reader sees the old content or the new."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

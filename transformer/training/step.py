@@ -83,7 +83,7 @@ def make_train_step(config: Config, vocab_size: int, mesh: Mesh) -> TrainStep:
             jax.grad(loss, has_aux=True), state.params, batch, key, config
         )
         gradient = jax.tree.map(lambda g: g / sums.num_tokens, gradient)
-        norm = optax.global_norm(gradient)
+        norm = optax.tree.norm(gradient)
         finite = jnp.isfinite(norm) & jnp.isfinite(sums.loss_sum)
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
