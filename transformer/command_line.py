@@ -108,7 +108,8 @@ def log_to_stderr() -> None:
         force=True,
     )
     logger.setLevel(logging.INFO)
-    logging.getLogger("absl").setLevel(logging.ERROR)
+    # Orbax logs tracebacks of what it raises as well; we report it in a sentence.
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
 
 
 def log_to_file(path: Path) -> None:

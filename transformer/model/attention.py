@@ -74,6 +74,9 @@ class MultiHeadAttention(nn.Module):
 
     Keys and values are projected apart from the queries, so that a decoder can project
     the encoder's output once and keep what it projected of its own.
+
+    Departure: Q, K and V are drawn from the Glorot limits of their own matrices; the
+    authors' code drew one wide matrix, whose limit is smaller by 1 / sqrt(2).
     """
 
     config: ModelConfig

@@ -19,6 +19,9 @@ class Transformer(nn.Module):
     padding), `positions` count from 0 in each, and no sentence sees another.
     `vocab_size` is the number of pieces; the tables have as many rows, or more where
     `config.vocab_rows_multiple` says so, and the surplus never gets probability.
+
+    Departure: the decoder's first input is the table's row of bos, which is learned;
+    the authors' code had a zero vector there.
     """
 
     config: ModelConfig
