@@ -7,6 +7,7 @@ ours (a traceback), 143 after SIGTERM and 130 after SIGINT.
 import argparse
 import ast
 import dataclasses
+import errno
 import importlib.util
 import inspect
 import logging
@@ -78,6 +79,11 @@ def run_command(command: Callable[[Sequence[str]], None]) -> NoReturn:
         # The reader of stdout went away; Python's own flush at exit must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        where = error.filename or "the output"
+        _end(f"error: {where} cannot be written: {error.strerror}", 2)
     sys.exit(0)
 
 
