@@ -73,8 +73,8 @@ def main(argv: Sequence[str]) -> None:
     config = load_config(flags.config, overrides)
     folder = RunFolder(flags.workdir)
     folder.prepare(config)
-    log_to_file(folder.path / "log.txt")
-    Run(config, folder).train()
+    with log_to_file(folder.path / "log.txt"):
+        Run(config, folder).train()
 
 
 class Run:

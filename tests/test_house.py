@@ -184,7 +184,7 @@ def dry_run(target: str, folder: Path) -> str:
     names = ("Makefile", "requirements.txt", "requirements-test.txt", "constraints.txt")
     for name in names:
         shutil.copy(ROOT / name, folder)
-    command = ["make", "--dry-run", target]
+    command = ["make", "--no-print-directory", "--dry-run", target]
     # A `make test` above hands its own settings down, an environment's name included.
     clean = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "VENV")}
     return subprocess.run(

@@ -6,6 +6,7 @@ ours (a traceback), 143 after SIGTERM and 130 after SIGINT.
 
 import argparse
 import ast
+import contextlib
 import dataclasses
 import errno
 import importlib.util
@@ -14,7 +15,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -118,11 +119,18 @@ def log_to_stderr() -> None:
     logging.getLogger("absl").setLevel(logging.CRITICAL)
 
 
-def log_to_file(path: Path) -> None:
+@contextlib.contextmanager
+def log_to_file(path: Path) -> Iterator[None]:
     """Keeps our messages in a file as well, with the date."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
 
 
 def keep_freed_memory() -> None:
