@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from transformer.data.demo_language import (
+    _corpora,
     demo_corpus,
     lexicon_size,
     pronoun_correct,
@@ -69,6 +70,16 @@ def test_every_test_word_occurs_in_training():
     for side, words in enumerate(known):
         lines = [*test[side], *(c[side] for c in contrasts)]
         assert set(re.findall(r"\w+", " ".join(lines).lower())) <= words
+
+
+def test_no_combination_of_a_test_sentence_occurs_in_training():
+    """Every clause of a test sentence combines its words for the first time."""
+    keys = {
+        split: {key for sentence in sentences for key in sentence.keys}
+        for split, sentences in _corpora().items()
+    }
+    assert not keys["train"] & keys["test"]
+    assert not keys["train"] & keys["validation"]
 
 
 def test_the_famous_sentence():

@@ -151,10 +151,9 @@ def _corpora() -> dict[str, tuple[Sentence, ...]]:
 
 
 def _split(sentence: Sentence) -> str:
-    """The split that a sentence's combinations belong to, "" for a mixture."""
+    """The split that all of a sentence's combinations belong to, "" for a mixture."""
     splits = {_split_of(key) for key in sentence.keys}
-    held_out = splits - {"train"}
-    return held_out.pop() if len(held_out) == 1 else "" if held_out else "train"
+    return splits.pop() if len(splits) == 1 else ""
 
 
 def _split_of(key: tuple[str, ...]) -> str:

@@ -147,6 +147,7 @@ class Clause:
 _WITH_OBJECT = [verb for verb in VERBS if verb.objects]
 _WITHOUT_OBJECT = [verb for verb in VERBS if not verb.objects]
 _STAYING = [v for v in _WITHOUT_OBJECT if not v.particle and v.auxiliary == "hat"]
+_SOCIABLE = [v for v in _STAYING if v.base in ("laugh", "dance", "sing", "work")]
 _MODALS = (
     ("can", "kann", "können"),
     ("must", "muss", "müssen"),
@@ -263,9 +264,9 @@ def simple_sentence(rng: random.Random) -> Sentence:
 
 def place_sentence(rng: random.Random) -> Sentence:
     """Somebody does something somewhere: two-way prepositions with the dative."""
-    verb = rng.choice(_STAYING)
-    subject = _phrase(rng, _noun(rng, verb.subjects), 0.7)
     english, german, kinds = rng.choice(_PLACES)
+    verb = rng.choice(_STAYING if kinds != "person" else _SOCIABLE)
+    subject = _phrase(rng, _noun(rng, verb.subjects), 0.7)
     noun = _noun(rng, frozenset(kinds.split()))
     while noun == subject.noun:
         noun = _noun(rng, frozenset(kinds.split()))

@@ -76,7 +76,7 @@ _NOUNS = {
         uncle Onkel m ~, grandmother Großmutter f Großmütter, grandfather Großvater m
         Großväter, brother Bruder m Brüder, sister Schwester f -n, mother Mutter f
         Mütter, father Vater m Väter, son Sohn m Söhne, daughter Tochter f Töchter,
-        baby/babies Baby n -s, guest Gast m Gäste, judge Richter m ~, lawyer Anwalt m
+        cousin Cousin m -s, guest Gast m Gäste, judge Richter m ~, lawyer Anwalt m
         Anwälte, singer Sänger m ~, dancer Tänzer m ~, painter Maler m ~,
         writer Schriftsteller m ~, policeman/policemen Polizist* m -en,
         fireman/firemen Feuerwehrmann m Feuerwehrmänner, pilot Pilot* m -en,
@@ -182,7 +182,7 @@ _NOUNS = {
         street Straße f -n, bridge Brücke f -n, river Fluss m Flüsse,
         square Platz m Plätze, field Feld n -er, meadow Wiese f -n, park Park m -s,
         desert Wüste f -n, lake See m -n, valley Tal n Täler, path Weg m -e,
-        forest Wald m Wälder, canal Kanal m Kanäle, crossroads/crossroads Kreuzung f
+        forest Wald m Wälder, canal Kanal m Kanäle, crossing Kreuzung f
         -en, ditch/ditches Graben m Gräben, yard Hof m Höfe, swamp Sumpf m Sümpfe,
         stream Bach m Bäche, border Grenze f -n, glacier Gletscher m ~,
         track Gleis n -e, ice rink Eisbahn f -en, moor Moor n -e, bay Bucht f -en
@@ -253,7 +253,7 @@ call calls called called; rufen ruft rief angerufen hat an; person; person; acc
 fetch fetches fetched fetched; holen holt holte abgeholt hat ab; person; person; acc
 wake wakes woke woken up; wecken weckt weckte aufgeweckt hat auf; person; {_LIVING}; acc
 greet greets greeted greeted; grüßen grüßt grüßte gegrüßt hat; person; person; acc
-kiss kisses kissed kissed; küssen küsst küsste geküsst hat; person; person; acc
+hug hugs hugged hugged; umarmen umarmt umarmte umarmt hat; person; person; acc
 ask asks asked asked; fragen fragt fragte gefragt hat; person; person; acc
 thank thanks thanked thanked; danken dankt dankte gedankt hat; person; person; dat
 help helps helped helped; helfen hilft half geholfen hat; person; {_LIVING}; dat
