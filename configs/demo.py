@@ -38,7 +38,7 @@ def get_config() -> ConfigDict:
         ),
         train=dict(
             num_steps=1500,
-            max_minutes=3.8,
+            max_minutes=3.4,
             learning_rate_factor=0.5,
             warmup_steps=200,
             log_every=50,
