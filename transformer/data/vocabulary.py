@@ -1,8 +1,8 @@
 """The subword vocabulary (section 5.1): SentencePiece, shared by both languages.
 
 Text is normalised by SentencePiece's nmt_nfkc on the way in, which is lossy: ligatures,
-half-width forms and fractions are decomposed, white space is folded, joiners and
-direction marks disappear or become spaces, and a literal U+2581 becomes a space.
+half-width forms and fractions are decomposed, white space is folded, the zero-width
+non-joiner and a literal U+2581 become spaces, and direction marks disappear.
 """
 
 import hashlib
