@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from transformer.training import LossSums, smoothed_loss
+from transformer.training import LossSums, make_mesh
+from transformer.training import smoothed_loss as loss_of_states
 
 B, T, V = 3, 5, 11
 
@@ -18,6 +19,17 @@ def example() -> tuple[jax.Array, jax.Array, jax.Array]:
     logits = 3 * jax.random.normal(keys[0], (B, T, V))
     targets = jax.random.randint(keys[1], (B, T), 0, V)
     return logits, targets, jnp.arange(T) < jnp.array([[5], [3], [0]])
+
+
+def smoothed_loss(logits, targets, weights, smoothing: float, num_pieces: int):
+    """The loss where states times table are just these logits: one state a token."""
+    tokens = logits.shape[0] * logits.shape[1]
+    one_hot = jnp.eye(tokens).reshape(*logits.shape[:2], tokens)
+    table = logits.reshape(tokens, -1).T
+    mesh = make_mesh(jax.devices()[:1])
+    return loss_of_states(
+        one_hot, table, targets, weights, smoothing, num_pieces, "float32", mesh
+    )
 
 
 def soft_targets(targets, smoothing: float, num_pieces: int, rows: int) -> np.ndarray:
@@ -57,27 +69,26 @@ def test_without_smoothing_both_losses_are_one_number(example) -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("name", ["loss_sum", "nll_sum"])
-def test_gradient_is_that_of_the_formula(example, smoothing: float, name: str) -> None:
+def test_gradient_is_that_of_the_formula(example, smoothing: float) -> None:
     """The hand-written gradient equals softmax minus target, and 0 in padding."""
     logits, targets, weights = example
     gradient = jax.grad(
-        lambda x: getattr(smoothed_loss(x, targets, weights, smoothing, V), name)
+        lambda x: smoothed_loss(x, targets, weights, smoothing, V).loss_sum
     )(logits)
-    q = soft_targets(targets, smoothing if name == "loss_sum" else 0.0, V, V)
+    q = soft_targets(targets, smoothing, V, V)
     wanted = np.where(weights[..., None], np.exp(log_softmax(logits, V)) - q, 0)
     np.testing.assert_allclose(gradient, wanted, atol=1e-6)
     assert (np.asarray(gradient)[~np.asarray(weights)] == 0).all()
 
 
 def test_surplus_rows_take_no_part(example) -> None:
-    """A table rounded up with masked rows gives the same loss and gradient.
+    """A table rounded up gives the same loss and gradient, whatever its surplus.
 
     With smoothing mass on rows that no token has, or in the mean logit, the loss of a
     padded table would be immense.
     """
     logits, targets, weights = example
-    masked = jnp.full((B, T, 5), jnp.finfo(jnp.float32).min / 2)
+    masked = jnp.full((B, T, 5), 1e6)
     padded = jnp.concatenate([logits, masked], axis=-1)
 
     def loss(x):
@@ -144,17 +155,54 @@ def test_extreme_logits_stay_finite() -> None:
     np.testing.assert_array_equal(gradient, [[[1, -1, 0]]])
 
 
-def test_gradient_scatters_nothing_and_keeps_only_the_logits(example) -> None:
-    """The largest array of training is held once, and no one-hot beside it."""
-    logits, targets, weights = example
+@pytest.fixture
+def states() -> tuple[jax.Array, jax.Array]:
+    """Decoder outputs and a table with two surplus rows."""
+    keys = jax.random.split(jax.random.key(1))
+    return jax.random.normal(keys[0], (B, T, 4)), jax.random.normal(keys[1], (V + 2, 4))
 
-    def loss(x):
-        return smoothed_loss(x, targets, weights, 0.1, V).loss_sum
 
-    _, pullback = jax.vjp(loss, logits)
-    large = [a for a in jax.tree.leaves(pullback) if a.size >= logits.size]
-    assert len(large) == 1 and (large[0] == logits).all()
-    assert "scatter" not in str(jax.make_jaxpr(jax.grad(loss))(logits))
+def of_states(states, table, targets, weights, devices: int = 1) -> jax.Array:
+    """The loss with V pieces, on so many devices."""
+    mesh = make_mesh(jax.devices()[:devices])
+    return loss_of_states(
+        states, table, targets, weights, 0.1, V, "float32", mesh
+    ).loss_sum
+
+
+@pytest.mark.parametrize("at_once", [1, 2 * T * V, 2**24])
+def test_parts_change_nothing(
+    example, states, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Row by row or all at once: the loss, and both gradients of the product."""
+    _, targets, weights = example
+    monkeypatch.setattr("transformer.training.loss._LOGITS_AT_ONCE", at_once)
+
+    def plainly(x, table):
+        logits = jnp.einsum("btd,vd->btv", x, table)[..., :V]
+        q = jnp.asarray(soft_targets(targets, 0.1, V, V), jnp.float32)
+        losses = -(q * jax.nn.log_softmax(logits)).sum(axis=-1)
+        return jnp.where(weights, losses, 0).sum()
+
+    wanted = jax.value_and_grad(plainly, argnums=(0, 1))(*states)
+    found = jax.value_and_grad(of_states, argnums=(0, 1))(*states, targets, weights)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5),
+        found,
+        wanted,
+    )
+
+
+def test_logits_of_all_positions_are_never_held(
+    example, states, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest array of training exists in parts only, and no one-hot beside it."""
+    _, targets, weights = example
+    monkeypatch.setattr("transformer.training.loss._LOGITS_AT_ONCE", T * V)
+    compiled = jax.jit(jax.grad(of_states)).lower(*states, targets, weights).compile()
+    text = compiled.as_text()
+    assert f"f32[{T},{V}]" in text
+    assert f"{B * T},{V}]" not in text and f"{B},{T},{V}]" not in text
 
 
 def test_half_precision_logits_are_refused(example) -> None:

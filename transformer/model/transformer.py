@@ -68,8 +68,34 @@ class Transformer(nn.Module):
         deterministic: bool,
     ) -> Float[Array, "B T V"]:
         """Logits for the token that follows each target input."""
+        states, _ = self.before_logits(
+            source,
+            source_segments,
+            source_positions,
+            target_inputs,
+            target_segments,
+            target_positions,
+            deterministic,
+        )
+        return self._logits(states)
+
+    def before_logits(
+        self,
+        source: Int[Array, "B S"],
+        source_segments: Int[Array, "B S"],
+        source_positions: Int[Array, "B S"],
+        target_inputs: Int[Array, "B T"],
+        target_segments: Int[Array, "B T"],
+        target_positions: Int[Array, "B T"],
+        deterministic: bool,
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "R D"]]:
+        """What the logits are the product of: the decoder's output and the table.
+
+        For the loss, which never holds the logits of all positions at once. The table
+        may have more rows than there are pieces.
+        """
         encoded = self.encode(source, source_segments, source_positions, deterministic)
-        return self.decode(
+        states = self._states(
             encoded,
             source_segments,
             target_inputs,
@@ -77,6 +103,7 @@ class Transformer(nn.Module):
             target_positions,
             deterministic,
         )
+        return states, self.output_table
 
     def encode(
         self,
@@ -104,17 +131,15 @@ class Transformer(nn.Module):
         deterministic: bool,
     ) -> Float[Array, "B T V"]:
         """Logits at all target positions, each seeing only the inputs up to its own."""
-        length = target_inputs.shape[1]
-        x = self._embed(self.target_table, target_inputs)
-        x = x + self._position(target_positions, length, "target")
-        x = self.target_dropout(x, deterministic)
-        mask = segment_mask(target_segments, target_segments) & causal_mask(length)
-        memory_mask = segment_mask(target_segments, source_segments)
-        for layer, memory in zip(
-            self.decoder_layers, self.memory(encoded), strict=True
-        ):
-            x = layer(x, mask, memory, memory_mask, deterministic)
-        return self._logits(x)
+        states = self._states(
+            encoded,
+            source_segments,
+            target_inputs,
+            target_segments,
+            target_positions,
+            deterministic,
+        )
+        return self._logits(states)
 
     def memory(self, encoded: Float[Array, "B S D"]) -> tuple[KeyValues, ...]:
         """Each decoder layer's keys and values of the encoder's output."""
@@ -149,7 +174,31 @@ class Transformer(nn.Module):
         for layer, own, seen in zip(self.decoder_layers, cache, memory, strict=True):
             x, own = layer.step(x, step, own, mask, seen, memory_mask[:, None, None])
             new_cache.append(own)
+        if self.config.norm == "pre":
+            x = self.decoder_norm(x)
         return self._logits(x), tuple(new_cache)
+
+    def _states(
+        self,
+        encoded: Float[Array, "B S D"],
+        source_segments: Int[Array, "B S"],
+        target_inputs: Int[Array, "B T"],
+        target_segments: Int[Array, "B T"],
+        target_positions: Int[Array, "B T"],
+        deterministic: bool,
+    ) -> Float[Array, "B T D"]:
+        """The decoder stack's output."""
+        length = target_inputs.shape[1]
+        x = self._embed(self.target_table, target_inputs)
+        x = x + self._position(target_positions, length, "target")
+        x = self.target_dropout(x, deterministic)
+        mask = segment_mask(target_segments, target_segments) & causal_mask(length)
+        memory_mask = segment_mask(target_segments, source_segments)
+        for layer, memory in zip(
+            self.decoder_layers, self.memory(encoded), strict=True
+        ):
+            x = layer(x, mask, memory, memory_mask, deterministic)
+        return self.decoder_norm(x) if self.config.norm == "pre" else x
 
     def _embed(
         self, table: Float[Array, "V D"], tokens: Int[Array, "B T"]
@@ -170,8 +219,6 @@ class Transformer(nn.Module):
 
     def _logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         """X E^T, unscaled and in float32; a surplus row's logit is the least float."""
-        if self.config.norm == "pre":
-            x = self.decoder_norm(x)
         logits = product("btd,vd->btv", x, self.output_table, self.config.dtype)
         if self.num_rows == self.vocab_size:
             return logits

@@ -69,12 +69,10 @@ def make_train_step(config: Config, vocab_size: int, mesh: Mesh) -> TrainStep:
     """
     check_divisible(config, mesh)
     optimizer = adam(config.train, config.model.d_model)
-    model = Transformer(config.model, vocab_size)
+    loss_sums = _loss_function(config, vocab_size, mesh)
 
     def loss(params: dict, batch: Batch, key: Array) -> tuple[Array, LossSums]:
-        rngs = {"dropout": key}
-        logits = model.apply({"params": params}, *_inputs(batch), False, rngs=rngs)
-        sums = _loss(logits, batch, config.train.label_smoothing, vocab_size)
+        sums = loss_sums(params, batch, config.train.label_smoothing, key)
         return sums.loss_sum, sums
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
@@ -107,11 +105,10 @@ def make_train_step(config: Config, vocab_size: int, mesh: Mesh) -> TrainStep:
 
 def make_eval_step(config: Config, vocab_size: int, mesh: Mesh) -> EvalStep:
     """The compiled sums of the unsmoothed loss, without dropout."""
-    model = Transformer(config.model, vocab_size)
+    loss_sums = _loss_function(config, vocab_size, mesh)
 
     def eval_step(params: dict[str, Any], batch: Batch) -> LossSums:
-        logits = model.apply({"params": params}, *_inputs(batch), True)
-        return _loss(logits, batch, 0.0, vocab_size)
+        return loss_sums(params, batch, 0.0, None)
 
     return jax.jit(
         eval_step,
@@ -120,11 +117,37 @@ def make_eval_step(config: Config, vocab_size: int, mesh: Mesh) -> EvalStep:
     )
 
 
-def _loss(logits: Any, batch: Batch, smoothing: float, vocab_size: int) -> LossSums:
-    """The loss of a batch whose arrays live on devices by now."""
-    targets = cast(Array, batch.targets)
-    weights = cast(Array, batch.target_segments > 0)
-    return smoothed_loss(logits, targets, weights, smoothing, vocab_size)
+def _loss_function(
+    config: Config, vocab_size: int, mesh: Mesh
+) -> Callable[[dict[str, Any], Batch, float, Array | None], LossSums]:
+    """The summed loss of a batch; with dropout where there is a key."""
+    model = Transformer(config.model, vocab_size)
+
+    def loss_sums(
+        params: dict[str, Any], batch: Batch, smoothing: float, key: Array | None
+    ) -> LossSums:
+        states, table = model.apply(
+            {"params": params},
+            *_inputs(batch),
+            deterministic=key is None,
+            rngs=None if key is None else {"dropout": key},
+            method="before_logits",
+        )
+        # The batch's arrays live on devices by now.
+        targets = cast(Array, batch.targets)
+        weights = cast(Array, batch.target_segments > 0)
+        return smoothed_loss(
+            states,
+            table,
+            targets,
+            weights,
+            smoothing,
+            vocab_size,
+            config.model.dtype,
+            mesh,
+        )
+
+    return loss_sums
 
 
 def _inputs(batch: Batch) -> tuple[Any, ...]:
