@@ -166,6 +166,30 @@ def test_a_finished_run_leaves_what_later_commands_need(train, corpus, tmp_path)
     assert "% real target tokens" in log
 
 
+def test_a_run_compiles_its_update_once_a_shape(
+    train, corpus, tmp_path, monkeypatch
+):
+    """Each bucket width is one program, at the start and after a restart.
+
+    A state that is not placed as the update returns it would be compiled for twice.
+    """
+    steps = []
+
+    def make(*settings):
+        steps.append(make_train_step(*settings))
+        return steps[-1]
+
+    make_train_step = train.make_train_step
+    monkeypatch.setattr(train, "make_train_step", make)
+    buckets = {"data__plan": "bucket", "data__bucket_widths": (8, 12, 16, 32)}
+    for last in (8, 16):
+        train.main(
+            arguments(corpus, tmp_path / "run", train__num_steps=last, **buckets)
+        )
+    first, second = (step._cache_size() for step in steps)
+    assert 1 < first <= 4 and 1 < second <= 4
+
+
 def test_a_loss_that_is_not_finite_stops_the_run_at_its_step(train, corpus, tmp_path):
     """The step is named, and no checkpoint of it or behind it is kept."""
     with pytest.raises(UserError, match=r"step \d+: the loss is not finite"):

@@ -5,6 +5,7 @@ from transformer.training.loss import LossSums, smoothed_loss
 from transformer.training.manifest import Checkpoint
 from transformer.training.metrics import MetricsWriter
 from transformer.training.optimizer import adam, learning_rate
+from transformer.training.progress import Clock, ProgressLog
 from transformer.training.run_folder import RunFolder
 from transformer.training.state import TrainState, initial_state
 from transformer.training.step import (
@@ -20,8 +21,10 @@ from transformer.training.step import (
 __all__ = [
     "Checkpoint",
     "Checkpoints",
+    "Clock",
     "LossSums",
     "MetricsWriter",
+    "ProgressLog",
     "RunFolder",
     "StepMetrics",
     "TrainState",

@@ -1,7 +1,7 @@
 """The loss (section 5.4): cross-entropy with label smoothing, as sums."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -106,13 +106,14 @@ def _shared_out(
         return sums, gradients._replace(table=total)
 
     rows, everywhere = PartitionSpec("data"), PartitionSpec()
+    of_gradients: Any = (rows, everywhere)
     return jax.shard_map(
         on_one_device,
         mesh=mesh,
         in_specs=(rows, everywhere, rows, rows),
         out_specs=(
             everywhere,
-            _Gradients(rows, everywhere) if with_gradients else None,
+            _Gradients(*of_gradients) if with_gradients else None,
         ),
         check_vma=False,
     )(states, table, targets, weights)
@@ -139,7 +140,10 @@ def _in_turn(
     pieces = table[:num_pieces]
 
     def add_part(total: tuple, part: tuple) -> tuple[tuple, Array | None]:
-        sums, gradients = _tokens(*part, pieces, smoothing, dtype, with_gradients)
+        states, targets, weights = part
+        sums, gradients = _tokens(
+            states, targets, weights, pieces, smoothing, dtype, with_gradients
+        )
         of_table = None if gradients is None else gradients.table
         total = jax.tree.map(jnp.add, total, (sums, of_table))
         return total, None if gradients is None else gradients.states
@@ -147,7 +151,7 @@ def _in_turn(
     zeros = LossSums(*(jnp.zeros(()) for _ in LossSums._fields))
     start = (zeros, jnp.zeros_like(pieces) if with_gradients else None)
     (sums, of_table), of_states = jax.lax.scan(add_part, start, parts)
-    if of_table is None:
+    if of_table is None or of_states is None:
         return sums, None
     surplus = [(0, table.shape[0] - num_pieces), (0, 0)]
     return sums, _Gradients(of_states.reshape(states.shape), jnp.pad(of_table, surplus))
