@@ -99,10 +99,16 @@ def train() -> ConfigDict:
 
 
 def decode() -> ConfigDict:
-    """Beam search (section 6.1)."""
+    """Beam search (section 6.1), and sampling instead of it."""
     decode = ConfigDict()
     decode.beam = 4  # hypotheses kept; 1 is greedy
     decode.alpha = 0.6  # length penalty ((5 + length) / 6)^alpha, EOS counted
+    decode.min_length = 0  # pieces of the shortest output, EOS not counted
+    decode.no_repeat_ngram = 0  # no n-gram of pieces twice in an output; 0: it may
+    decode.temperature = 0.0  # above 0: draw from softmax(logits / temperature)
+    decode.top_k = 0  # draw among the k likeliest pieces only; 0: all
+    decode.top_p = 1.0  # draw among the likeliest that together have probability p
+    decode.seed = 0  # of the draws
     decode.max_extra_tokens = 50  # longest output: source tokens plus this
     decode.max_source_tokens = 512  # longer lines are cut here, with a warning
     decode.tokens_per_batch = 4096  # padded source slots translated at a time

@@ -166,9 +166,7 @@ def test_a_finished_run_leaves_what_later_commands_need(train, corpus, tmp_path)
     assert "% real target tokens" in log
 
 
-def test_a_run_compiles_its_update_once_a_shape(
-    train, corpus, tmp_path, monkeypatch
-):
+def test_a_run_compiles_its_update_once_a_shape(train, corpus, tmp_path, monkeypatch):
     """Each bucket width is one program, at the start and after a restart.
 
     A state that is not placed as the update returns it would be compiled for twice.

@@ -40,6 +40,20 @@ MALLOC_SETTINGS = ":".join(
 )
 
 
+_DECODE_FLAGS: tuple[tuple[str, type, str], ...] = (
+    ("beam", int, "hypotheses kept; 1 is greedy"),
+    ("alpha", float, "exponent of the length penalty"),
+    ("min_length", int, "pieces of the shortest output"),
+    ("no_repeat_ngram", int, "no n-gram of pieces twice; 0: it may"),
+    ("temperature", float, "above 0: draw samples instead of searching"),
+    ("top_k", int, "draw among the k likeliest pieces; 0: all"),
+    ("top_p", float, "draw among the likeliest pieces of this probability together"),
+    ("seed", int, "of the draws"),
+    ("max_extra_tokens", int, "longest output: source tokens plus this"),
+    ("max_source_tokens", int, "longer lines are cut here, with a warning"),
+)
+
+
 class Interrupted(BaseException):
     """SIGTERM or SIGINT arrived; `code` is the process's exit code for it."""
 
@@ -230,18 +244,18 @@ def add_decode_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--average", type=int, default=1, help="average the last N checkpoints"
     )
-    parser.add_argument("--beam", type=int, help="hypotheses kept; 1 is greedy")
-    parser.add_argument("--alpha", type=float, help="exponent of the length penalty")
-    parser.add_argument(
-        "--max-extra-tokens", type=int, help="longest output: source tokens plus this"
-    )
+    settings = parser.add_argument_group("in place of the run's decode.* settings")
+    for name, kind, meaning in _DECODE_FLAGS:
+        settings.add_argument(
+            f"--{name.replace('_', '-')}", type=kind, help=meaning, metavar="X"
+        )
 
 
 def decode_settings(flags: argparse.Namespace, decode: DecodeConfig) -> DecodeConfig:
     """The run's search settings with those of the command line in their place."""
     given = {
         name: getattr(flags, name)
-        for name in ("beam", "alpha", "max_extra_tokens")
+        for name, *_ in _DECODE_FLAGS
         if getattr(flags, name) is not None
     }
     decode = dataclasses.replace(decode, **given)

@@ -169,10 +169,16 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DecodeConfig:
-    """Section 6.1: beam search and its limits."""
+    """Section 6.1: beam search and its limits; sampling, which came later."""
 
     beam: int
     alpha: float
+    min_length: int
+    no_repeat_ngram: int
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
     max_extra_tokens: int
     max_source_tokens: int
     tokens_per_batch: int
@@ -181,8 +187,15 @@ class DecodeConfig:
         """Raises `UserError` for the first value that no search can have."""
         for name in ("beam", "max_source_tokens", "tokens_per_batch"):
             _at_least("decode", self, name, 1)
-        for name in ("alpha", "max_extra_tokens"):
+        for name in (
+            *("alpha", "min_length", "no_repeat_ngram", "temperature", "top_k", "seed"),
+            "max_extra_tokens",
+        ):
             _at_least("decode", self, name, 0)
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"decode.top_p is {self.top_p}: it must be in (0, 1]")
+        if self.seed >= 2**32:
+            raise UserError(f"decode.seed is {self.seed}: it must be below 2^32")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -281,8 +294,9 @@ def _typed(hint: Any, value: Any, key: str) -> Any:
 
 
 def _at_least(section: str, config: Any, name: str, least: int) -> None:
-    """Refuses a value below `least`."""
-    if (value := getattr(config, name)) < least:
+    """Refuses a value below `least`, and what is not a finite number."""
+    value = getattr(config, name)
+    if not least <= value < math.inf:
         raise UserError(f"{section}.{name} is {value}: it must be at least {least}")
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +11,25 @@ import numpy as np
 import pytest
 
 from transformer.config import Config, ModelConfig
-from transformer.decoding import SearchResult, SpecialIds, beam_search, length_penalty
+from transformer.decoding import length_penalty, shapes
+from transformer.decoding import search as search_module
+from transformer.decoding.pool import Found, Job, Pool
+from transformer.decoding.search import Network, Rules, SpecialIds
 from transformer.model import Transformer, initial_variables
 
 IDS = SpecialIds(pad=0, bos=1, eos=2)
 VOCAB = 12
 LENGTH = 10
+
+
+class Result(NamedTuple):
+    """The best hypothesis of each sentence; tokens are padded to the longest limit."""
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    log_probs: np.ndarray
+    scores: np.ndarray
+    finished: np.ndarray
 
 
 @pytest.fixture
@@ -31,7 +45,9 @@ def parameters(config: ModelConfig, vocab_size: int = VOCAB) -> dict:
     return params | {"output": 3 * params["output"]}
 
 
-def sentences(count: int, width: int, vocab_size: int = VOCAB, seed: int = 0):
+def sentences(
+    count: int, width: int, vocab_size: int = VOCAB, seed: int = 0
+) -> np.ndarray:
     """Random sources of lengths 1 to `width`, EOS counted, padded to `width`."""
     random = np.random.default_rng(seed)
     source = np.full((count, width), IDS.pad, np.int32)
@@ -42,6 +58,28 @@ def sentences(count: int, width: int, vocab_size: int = VOCAB, seed: int = 0):
     return source
 
 
+def hypotheses(
+    config: ModelConfig,
+    params: dict,
+    source: np.ndarray,
+    rules: Rules,
+    alpha: float = 0.0,
+    limits: np.ndarray | int = LENGTH,
+    vocab_size: int = VOCAB,
+    slots: int = 4096,
+) -> list[list[Found]]:
+    """What a pool finds for each source, once for each."""
+    limits = np.broadcast_to(limits, len(source))
+    jobs = [
+        Job(tuple(row[row != IDS.pad].tolist()), int(limit), (), (0, 0))
+        for row, limit in zip(source, limits, strict=True)
+    ]
+    network = Network((config,), vocab_size, IDS)
+    listed = list(Pool((params,), network, rules, alpha, slots).run(jobs))
+    assert sorted(number for number, _ in listed) == list(range(len(jobs)))
+    return [found for _, found in sorted(listed)]
+
+
 def search(
     config: ModelConfig,
     params: dict,
@@ -49,22 +87,21 @@ def search(
     beam: int,
     alpha: float = 0.0,
     limits: np.ndarray | int = LENGTH,
-    length: int = LENGTH,
-    vocab_size: int = VOCAB,
-) -> SearchResult:
-    """The search's result as NumPy arrays."""
-    result = beam_search(
-        params,
-        jnp.asarray(source),
-        jnp.broadcast_to(jnp.asarray(limits, jnp.int32), len(source)),
-        alpha,
-        config=config,
-        vocab_size=vocab_size,
-        ids=IDS,
-        beam=beam,
-        length=length,
+    slots: int = 4096,
+) -> Result:
+    """The best hypotheses that a pool finds, as NumPy arrays."""
+    listed = hypotheses(config, params, source, Rules(beam), alpha, limits, slots=slots)
+    best = [found[0] for found in listed]
+    tokens = np.full((len(best), np.max(limits)), IDS.pad, np.int32)
+    for row, found in enumerate(best):
+        tokens[row, : len(found.tokens)] = found.tokens
+    return Result(
+        tokens,
+        np.array([len(found.tokens) for found in best]),
+        np.array([found.log_prob for found in best]),
+        np.array([found.score for found in best]),
+        np.array([found.finished for found in best]),
     )
-    return jax.device_get(result)
 
 
 @functools.partial(jax.jit, static_argnames=("config", "vocab_size"))
@@ -101,7 +138,7 @@ def penalty(length: int, alpha: float) -> float:
     return ((5 + length) / 6) ** alpha
 
 
-def hypothesis(result: SearchResult, row: int) -> tuple[int, ...]:
+def hypothesis(result: Result, row: int) -> tuple[int, ...]:
     """A row's tokens."""
     return tuple(result.tokens[row, : result.lengths[row]].tolist())
 
@@ -117,15 +154,16 @@ def test_length_penalty_has_the_published_values():
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
 def test_a_wide_beam_finds_what_exhaustive_search_finds(model_config, alpha):
-    """The best of all sequences, also where the beam is wider than the vocabulary.
+    """The best eight of all sequences, the beam being wider than the vocabulary.
 
     Elsewhere a top-k over fewer candidates than beams failed or let padding win.
     """
     vocab_size, longest = 7, 3
     params = parameters(model_config, vocab_size)
-    source = sentences(8, 4, vocab_size)
-    result = search(
-        model_config, params, source, 64, alpha, longest, longest, vocab_size
+    source = sentences(24, 4, vocab_size)
+    result = hypotheses(
+        *(model_config, params, source),
+        *(Rules(beam=64, nbest=8), alpha, longest, vocab_size),
     )
     words = range(3, vocab_size)
     ended = [
@@ -143,11 +181,12 @@ def test_a_wide_beam_finds_what_exhaustive_search_finds(model_config, alpha):
             total / penalty(len(s), alpha)
             for total, s in zip(totals, ended, strict=True)
         ]
-        best = int(np.argmax(scores))
-        assert hypothesis(result, row) == tuple(ended[best])
-        assert result.scores[row] == pytest.approx(scores[best], abs=1e-4)
-        assert result.log_probs[row] == pytest.approx(totals[best], abs=1e-4)
-    assert result.finished.all()
+        best = np.argsort(scores)[::-1][:8]
+        assert [h.tokens for h in result[row]] == [tuple(ended[i]) for i in best]
+        assert all(h.finished for h in result[row])
+        for found, i in zip(result[row], best, strict=True):
+            assert found.score == pytest.approx(scores[i], abs=1e-4)
+            assert found.log_prob == pytest.approx(totals[i], abs=1e-4)
 
 
 def plain_search(config, params, source, beam: int, alpha: float):
@@ -255,30 +294,69 @@ def test_scores_follow_from_log_probability_and_length(model_config):
     assert mean_lengths[0] < mean_lengths[1] < mean_lengths[2]
 
 
-def test_neighbours_padding_and_place_change_nothing(model_config):
-    """A sentence's translation is its own: alone, wider, shuffled, beside longer ones.
+def assert_same(result: Result, expected: Result, order: np.ndarray | None = None):
+    """The same hypotheses, where `result` has the sentences in another order."""
+    order = np.arange(len(result.lengths)) if order is None else order
+    np.testing.assert_array_equal(result.tokens, expected.tokens[order])
+    np.testing.assert_array_equal(result.finished, expected.finished[order])
+    np.testing.assert_allclose(result.scores, expected.scores[order], atol=1e-4)
 
-    Elsewhere finished sentences went on being changed while a neighbour was not,
-    padding was looked at, and sources were paired with other sentences' beams.
+
+@pytest.mark.parametrize("rows", [1, 7, 64])
+def test_neighbours_padding_and_place_change_nothing(model_config, monkeypatch, rows):
+    """A sentence's translation is its own: alone, wider, shuffled, in any row.
+
+    There are more sentences than rows, so that most of them take a row over in the
+    middle of their neighbours' search. Elsewhere finished sentences went on being
+    changed while a neighbour was not, padding was looked at, and sources were paired
+    with other sentences' beams.
     """
-    params, source = parameters(model_config), sentences(12, 6)
+    params, source = parameters(model_config), sentences(80, 6)
     together = search(model_config, params, source, 4, 0.6)
-    order = np.random.default_rng(1).permutation(len(source))
-    shuffled = search(model_config, params, source[order], 4, 0.6)
-    padded = np.pad(source, ((0, 0), (0, 10)), constant_values=IDS.pad)
-    wider = search(model_config, params, padded, 4, 0.6)
-    for row in range(len(source)):
-        place = int(np.flatnonzero(order == row)[0])
-        alone = search(model_config, params, source[row : row + 1], 4, 0.6)
-        for other, at in ((shuffled, place), (wider, row), (alone, 0)):
-            assert hypothesis(other, at) == hypothesis(together, row)
-            assert other.scores[at] == pytest.approx(together.scores[row], abs=1e-4)
-    outputs = [hypothesis(together, row) for row in range(len(source))]
-    assert len(set(outputs)) > len(source) // 2
+    order = np.random.default_rng(rows).permutation(len(source))
+    monkeypatch.setattr(shapes, "_ROWS", (rows,))
+    assert_same(search(model_config, params, source[order], 4, 0.6), together, order)
+    if rows == 7:
+        monkeypatch.setattr(shapes, "_SIZES", (23,))
+        assert_same(search(model_config, params, source, 4, 0.6), together)
+    outputs = {hypothesis(together, row) for row in range(len(source))}
+    assert len(outputs) > 15
+
+
+def test_batches_are_as_large_as_their_slots(model_config, monkeypatch):
+    """A batch has at most `slots` slots and 512 hypotheses, or a single row."""
+    params, source = parameters(model_config), sentences(80, 6)
+    together, made = search(model_config, params, source, 4, 0.6), []
+
+    def counting(sentences, rows, *settings):
+        made.append(rows)
+        return search_module.idle_state(sentences, rows, *settings)
+
+    monkeypatch.setattr("transformer.decoding.pool.idle_state", counting)
+    for slots in (1, 8 * 16, 64 * 16 - 1, 10**6):
+        found = search(model_config, params, source, 4, 0.6, slots=slots)
+        assert_same(found, together)
+    assert made == [1, 8, 8, 128]
+
+
+def test_outgrowing_a_size_changes_nothing(model_config, monkeypatch):
+    """A sentence without room for its output begins again in the next size."""
+    params, source = parameters(model_config), sentences(30, 3)
+    roomy, made = search(model_config, params, source, 4, 1.5), []
+
+    def counting(sentences, rows, beam, size, network):
+        made.append(size)
+        return search_module.idle_state(sentences, rows, beam, size, network)
+
+    monkeypatch.setattr("transformer.decoding.pool.idle_state", counting)
+    monkeypatch.setattr(shapes, "_SIZES", (3,))
+    assert_same(search(model_config, params, source, 4, 1.5), roomy)
+    assert made == [6, 9, 12]
+    assert roomy.lengths.min() <= 6 and roomy.lengths.max() == LENGTH
 
 
 def test_each_sentence_has_its_own_limit(model_config):
-    """`max_lengths` holds row by row; what reaches it unfinished says so."""
+    """Limits hold row by row; what reaches its limit unfinished says so."""
     params, source = parameters(model_config), sentences(12, 6)
     free = search(model_config, params, source, 1, 0.6)
     limits = free.lengths - np.arange(12) % 3  # as long as it needs, or shorter
@@ -289,7 +367,6 @@ def test_each_sentence_has_its_own_limit(model_config):
         ends = free.finished[row] and free.lengths[row] <= limit
         assert result.finished[row] == ends
     assert result.finished.any() and not result.finished.all()
-    assert result.num_steps == limits.max()
 
 
 def test_search_stops_when_no_open_hypothesis_can_win(model_config):
@@ -298,13 +375,34 @@ def test_search_stops_when_no_open_hypothesis_can_win(model_config):
     Elsewhere the search ran on to the limit after everything was done.
     """
     params = parameters(model_config)
-    undecided = params | {"output": params["output"] / 3}
-    result = search(
-        model_config, undecided, sentences(12, 6), 4, 0.0, limits=200, length=200
+    undecided = (params | {"output": params["output"] / 3},)
+    network, rules = Network((model_config,), VOCAB, IDS), Rules(beam=4)
+    limits, prefixes = np.full(12, 200, np.int32), np.full((12, 1), IDS.pad, np.int32)
+    source, keys = sentences(12, 6), np.zeros((12, 2), np.uint32)
+    held = search_module.encode(
+        undecided, source, limits, prefixes, keys, network=network
     )
-    assert result.finished.all()
+
+    def found(enough: int) -> search_module.State:
+        """The state when so many rows are done."""
+        return search_module.search(
+            undecided,
+            search_module.idle_state(held, 12, 4, 200, network),
+            held,
+            np.arange(12, dtype=np.int32),
+            np.int32(enough),
+            np.float32(0),
+            network=network,
+            rules=rules,
+        )
+
+    state = found(12)
+    assert state.settled.all() and (state.ended.scores[:, 0] > -np.inf).all()
     # Ending at once costs this model a few nats, and so do a few pieces more.
-    assert result.num_steps < 12
+    assert state.steps.max() < 12
+    some = found(3)  # the rows that are done wait for others no longer than asked
+    assert 3 <= some.done.sum() < 12 and some.steps.max() < state.steps.max()
+    np.testing.assert_array_equal(some.steps[some.done], state.steps[some.done])
 
 
 def test_a_wider_beam_finds_likelier_output(model_config):
@@ -313,25 +411,25 @@ def test_a_wider_beam_finds_likelier_output(model_config):
     Elsewhere a wrong rule for stopping made wide beams worse than greedy search.
     """
     params = parameters(model_config)
-    batches = [sentences(12, 6, seed=seed) for seed in range(6)]
+    source = np.concatenate([sentences(12, 6, seed=seed) for seed in range(6)])
     means = []
     for beam in (1, 2, 4):
-        found = [search(model_config, params, batch, beam) for batch in batches]
+        found = search(model_config, params, source, beam)
         if beam == 1:  # the others may end where greedy search does not
-            ended = np.concatenate([result.finished for result in found])
-        scores = np.concatenate([result.log_probs for result in found])
-        means.append(scores[ended].mean())
+            ended = found.finished
+        means.append(found.log_probs[ended].mean())
     assert means[0] < means[1] < means[2]
 
 
-@pytest.mark.parametrize("beam", [4, 64])
-def test_pad_bos_and_surplus_rows_are_never_produced(model_config, beam):
+@pytest.mark.parametrize("beam", [4, 12, 64, 200])
+def test_pad_bos_and_surplus_rows_are_never_produced(model_config, monkeypatch, beam):
     """Not even where the model likes them best or the beam is wider than the rest."""
+    monkeypatch.setattr(shapes, "_SIZES", (6,))
     padded = dataclasses.replace(model_config, vocab_rows_multiple=16)
     params = parameters(padded)
     table = params["output"].at[jnp.array([IDS.pad, IDS.bos])].multiply(20)
     params, source = params | {"output": table}, sentences(12, 6)
-    result = search(padded, params, source, beam, 0.6, limits=4, length=4)
+    result = search(padded, params, source, beam, 0.6, 4)
     produced = {token for row in range(12) for token in hypothesis(result, row)}
     assert produced <= set(range(2, VOCAB))
     first = forced(padded, params, source, np.zeros((12, 4), np.int32), VOCAB)[:, 0]

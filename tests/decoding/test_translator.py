@@ -1,12 +1,13 @@
 """Laws of text in, text out: order, blank and odd lines, limits, shapes, runs.
 
-Most of them hold for any model: there a stand-in for the search copies its source.
+Most of them hold for any model: there a stand-in for the pool copies its sources.
 """
 
 import dataclasses
 import functools
 import logging
 import random
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
@@ -14,8 +15,10 @@ import pytest
 
 from transformer.config import Config
 from transformer.data import Position, Vocabulary
-from transformer.decoding import SearchResult, Translation, Translator
+from transformer.decoding import Translation, Translator
+from transformer.decoding import search as search_module
 from transformer.decoding import translator as translator_module
+from transformer.decoding.pool import Found, Job, Pool
 from transformer.errors import UserError
 from transformer.model import initial_variables
 from transformer.training import Checkpoints, RunFolder, initial_state
@@ -54,34 +57,29 @@ def decoding(config: Config, **settings) -> Config:
     )
 
 
-class CopyingSearch:
-    """Gives every source back, within its limit, and counts the shapes it saw."""
+class CopyingPool(Pool):
+    """Gives every source back, within its limit, the longest sentences first."""
 
-    def __init__(self):
-        """Has seen nothing yet."""
-        self.shapes = set()
-        self.calls = 0
+    jobs: list[Job] = []  # that were given to any pool of the test
 
-    def __call__(self, _, source, limits, alpha, *, ids, length, **settings):
-        """Has the signature of `beam_search`."""
-        self.calls += 1
-        self.shapes.add((*source.shape, length))
-        assert limits.max() <= length
-        tokens = np.full((len(source), length), ids.pad, np.int32)
-        lengths = np.minimum((source != ids.pad).sum(axis=1), limits)
-        for row, count in enumerate(lengths):
-            tokens[row, :count] = source[row, :count]
-        finished = (tokens == ids.eos).any(axis=1)
-        zeros = np.zeros(len(source), np.float32)
-        return SearchResult(tokens, lengths, zeros, zeros, finished, np.int32(0))
+    def __init__(self, params, network, rules, alpha, slots):
+        """Has the signature of `Pool`."""
+        self.eos = network.ids.eos
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, list[Found]]]:
+        """Each job once, as the real pool does: in another order."""
+        self.jobs.extend(jobs)
+        for number in sorted(range(len(jobs)), key=lambda n: -len(jobs[n].source)):
+            tokens = tuple(jobs[number].source[: jobs[number].limit])
+            yield number, [Found(tokens, -1.0, -1.0, tokens[-1] == self.eos)]
 
 
 @pytest.fixture
-def copying(monkeypatch) -> CopyingSearch:
-    """Puts the copying search in the place of the real one."""
-    search = CopyingSearch()
-    monkeypatch.setattr(translator_module, "beam_search", search)
-    return search
+def copying(monkeypatch) -> type[CopyingPool]:
+    """Puts the copying pool in the place of the real one."""
+    monkeypatch.setattr(CopyingPool, "jobs", [])
+    monkeypatch.setattr(translator_module, "Pool", CopyingPool)
+    return CopyingPool
 
 
 def copies(config: Config, lines: list[str], **settings) -> list[str]:
@@ -90,14 +88,13 @@ def copies(config: Config, lines: list[str], **settings) -> list[str]:
     return [translation.text for translation in translator.translate(lines)]
 
 
-@pytest.mark.parametrize("tokens_per_batch", [1, 64, 4096])
-def test_output_is_in_the_order_of_the_input(tiny_config, copying, tokens_per_batch):
+def test_output_is_in_the_order_of_the_input(tiny_config, copying):
     """Lines are sorted by length to be translated, and put back, over any window.
 
     Elsewhere the sorted order was printed and users scored shuffled files.
     """
     lines = [f"{number} {line}" for number, line in enumerate(text(300))]
-    assert copies(tiny_config, lines, tokens_per_batch=tokens_per_batch) == lines
+    assert copies(tiny_config, lines) == lines
     translator = Translator(tiny_config, vocabulary(tiny_config), {})
     for window_size in (1, 7):
         found = translator.translate(lines, window_size=window_size)
@@ -129,7 +126,7 @@ def test_blank_lines_do_not_reach_the_model(tiny_config, copying):
     """
     assert copies(tiny_config, BLANK * 8) == [""] * len(BLANK) * 8
     assert copies(tiny_config, []) == []
-    assert copying.calls == 0
+    assert copying.jobs == []
     assert copies(tiny_config, ["a dog", "", "-", "cat"]) == ["a dog", "", "-", "cat"]
 
 
@@ -145,29 +142,30 @@ def test_a_long_line_is_cut_and_named(tiny_config, copying, caplog):
     assert record.levelno == logging.WARNING
 
 
-def test_output_that_reaches_its_limit_is_named(tiny_config, monkeypatch, caplog):
+def test_output_that_reaches_its_limit_is_named(
+    tiny_config, copying, monkeypatch, caplog
+):
     """The limit is the source's tokens plus `max_extra_tokens`, and it says so.
 
     Elsewhere long sentences ended in the middle at 100 tokens without a message.
     """
-    limits = {}
 
-    def endless(_, source, max_lengths, alpha, *, ids, length, **settings):
+    class EndlessPool(CopyingPool):
         """Never ends a sentence."""
-        for row, limit in zip(source, max_lengths, strict=True):
-            limits[int((row != ids.pad).sum())] = int(limit)
-        tokens = np.full((len(source), length), ids.eos + 2, np.int32)
-        zeros = np.zeros(len(source), np.float32)
-        finished = np.zeros(len(source), bool)
-        return SearchResult(tokens, max_lengths, zeros, zeros, finished, length)
 
-    monkeypatch.setattr(translator_module, "beam_search", endless)
+        def run(self, jobs):
+            """As many tokens as allowed."""
+            self.jobs.extend(jobs)
+            for number, job in enumerate(jobs):
+                tokens = (self.eos + 2,) * job.limit
+                yield number, [Found(tokens, -1.0, -1.0, False)]
+
+    monkeypatch.setattr(translator_module, "Pool", EndlessPool)
     config = decoding(tiny_config, max_extra_tokens=7)
     translator = Translator(config, vocabulary(tiny_config), {})
     found = list(translator.translate(["", "a dog", "the cat " * 40]))
     assert [translation.finished for translation in found] == [True, False, False]
-    limits.pop(0, None)
-    assert limits and all(limit == length + 7 for length, limit in limits.items())
+    assert [job.limit - len(job.source) for job in copying.jobs] == [7, 7]
     (message,) = (record.getMessage() for record in caplog.records)
     assert "limit" in message and "lines 2, 3" in message
 
@@ -187,19 +185,28 @@ def test_characters_outside_the_vocabulary_survive(tiny_config, copying):
     assert bars == "level \u2582\u2583 bars"
 
 
-def test_shapes_are_few(tiny_config, copying):
-    """Lines of 1 to 120 words need a fixed set of compilations, files add none.
+def test_shapes_are_few(tiny_config):
+    """Lines of 1 to 120 pieces need a fixed set of compilations, files add none.
 
     Elsewhere every new length, and every last batch, compiled anew for seconds.
     """
-    copies(tiny_config, text(500, longest=120))
-    assert len(copying.shapes) <= 14
-    seen = set(copying.shapes)
-    copies(tiny_config, text(500, longest=120, seed=1))
-    assert len(copying.shapes - seen) <= 3
-    rows = {shape[0] for shape in copying.shapes}
-    assert all(rows * width <= 4096 for rows, width, _ in copying.shapes)
-    assert max(rows) > 16
+    compiled = (search_module.encode, search_module.search)
+
+    def count() -> int:
+        """Programs that exist now."""
+        return sum(function._cache_size() for function in compiled)
+
+    config = decoding(tiny_config, beam=1, max_extra_tokens=8)
+    translator = Translator(config, vocabulary(tiny_config), params(tiny_config))
+    first, second = text(500, longest=40), text(500, longest=40, seed=1)
+    sizes = [len(translator.vocabulary.encode(line)) for line in first]
+    assert min(sizes) < 4 and max(sizes) > 100
+    before = count()
+    assert len(list(translator.translate(first))) == 500
+    between = count()
+    assert len(list(translator.translate(second))) == 500
+    assert between - before <= 24
+    assert count() == between
 
 
 def test_translation_streams(tiny_config, copying):
@@ -220,6 +227,34 @@ def test_translation_streams(tiny_config, copying):
     read = 0
     next(translator.translate(endless(), window_size=1))
     assert read == 1
+
+
+def test_a_prefix_goes_with_its_line(tiny_config, copying):
+    """Each search begins with its own line's prefix; a wrong number is an error."""
+    words = vocabulary(tiny_config)
+    translator = Translator(decoding(tiny_config, max_extra_tokens=1), words, {})
+    lines, prefixes = ["a dog", "", "cat", "man"], ["the", "a", "", "dog " * 20]
+    found = translator.translate(lines, window_size=3, prefixes=iter(prefixes))
+    assert [translation.text for translation in found] == lines
+    assert [list(job.prefix) for job in copying.jobs] == [
+        words.encode(prefixes[number]) for number in (0, 2, 3)
+    ]
+    assert copying.jobs[2].limit == len(words.encode(prefixes[3])) + 1
+    for wrong in ([*prefixes, "one more"], prefixes[:3]):
+        with pytest.raises(UserError, match="line [45] has no"):
+            list(translator.translate(lines, prefixes=wrong))
+
+
+def test_translations_begin_with_their_prefix(tiny_config):
+    """The text does, in a real search, whether or not the model likes it."""
+    config = decoding(tiny_config, max_extra_tokens=4)
+    translator = Translator(config, vocabulary(tiny_config), params(tiny_config))
+    lines, prefixes = ["a dog", "cat", "the old man"], ["the tired cat", "", "was"]
+    found = list(translator.translate(lines, prefixes=prefixes))
+    for translation, prefix in zip(found, prefixes, strict=True):
+        pieces = tuple(translator.vocabulary.encode(prefix))
+        assert translation.tokens[: len(pieces)] == pieces
+        assert translation.text.startswith(prefix)
 
 
 def scores(translations: list[Translation]) -> list[float]:

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from transformer.config import ModelConfig
-from transformer.data import Batch
+from transformer.decoding.scoring import forced_outputs
+from transformer.decoding.search import Network
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
-from transformer.model import Transformer, stacked_attention
 
 
 class SentenceAttention(NamedTuple):
@@ -44,16 +44,11 @@ def sentence_attention(translator: Translator, line: str) -> SentenceAttention:
     source = [*vocabulary.encode(line), vocabulary.eos_id]
     source = source[: translator.config.decode.max_source_tokens]
     target = list(translation.tokens)
-    inputs = [vocabulary.bos_id, *target[:-1]]
-    sown = jax.device_get(
-        _weights(
-            translator.config.model,
-            len(vocabulary),
-            translator.params,
-            _one_pair(source, inputs, target),
-        )
+    rows = (np.asarray(ids, np.int32)[None] for ids in (source, target))
+    sown = _weights(
+        translator.config.model, translator.params, *rows, translator.network()
     )
-    weights = {kind: array[:, 0] for kind, array in sown.items()}
+    weights = {kind: np.asarray(array)[:, 0] for kind, array in sown.items()}
     return SentenceAttention(
         translation.text,
         vocabulary.pieces(source),
@@ -62,37 +57,13 @@ def sentence_attention(translator: Translator, line: str) -> SentenceAttention:
     )
 
 
-def _one_pair(source: list[int], inputs: list[int], targets: list[int]) -> Batch:
-    """A batch of one row without padding."""
-
-    def row(values: Any) -> np.ndarray:
-        return np.asarray(values, np.int32)[None]
-
-    return Batch(
-        source=row(source),
-        source_segments=row([1] * len(source)),
-        source_positions=row(range(len(source))),
-        target_inputs=row(inputs),
-        targets=row(targets),
-        target_segments=row([1] * len(inputs)),
-        target_positions=row(range(len(inputs))),
-    )
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnums=(0, 4))
 def _weights(
-    config: ModelConfig, vocab_size: int, params: dict[str, Any], batch: Batch
+    config: ModelConfig,
+    params: dict[str, Any],
+    source: Int[Array, "1 S"],
+    target: Int[Array, "1 T"],
+    network: Network,
 ) -> dict[str, Array]:
     """The attention that the model sows on the way to its logits."""
-    _, sown = Transformer(config, vocab_size).apply(
-        {"params": params},
-        batch.source,
-        batch.source_segments,
-        batch.source_positions,
-        batch.target_inputs,
-        batch.target_segments,
-        batch.target_positions,
-        deterministic=True,
-        mutable=["attention"],
-    )
-    return stacked_attention(sown["attention"])
+    return forced_outputs(config, params, source, target, network)[1]

@@ -1,10 +1,16 @@
-"""Beam search (section 6.1) with the length penalty of Wu et al. (2016).
+"""Beam search (section 6.1) with the length penalty of Wu et al. (2016), and sampling.
 
 Each sentence has `beam` open hypotheses, ranked by log-probability, and `beam` finished
 ones, ranked by score = log P(Y) / lp(Y). A step extends the open ones by every piece
 and looks at the best 2 * beam extensions, so that `beam` open ones remain even if half
-of them end. A sentence stops when no open hypothesis can beat its best finished one,
+of them end. A sentence stops when no open hypothesis can come among its `nbest` best,
 and from then on nothing of it changes, whatever its neighbours do.
+
+A state has rows, and each row works on a sentence of its own at that sentence's own
+step. `search` goes on until enough rows are done, so that their sentences can leave and
+others take their places (`transformer.decoding.pool`). All rows write keys and values
+to the same slot of a ring as long as the longest output; masks say which slots are a
+hypothesis's own past, so neither changing rows nor reordering beams moves any.
 """
 
 import functools
@@ -12,9 +18,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from transformer.config import ModelConfig
+from transformer.decoding.candidates import allowed_pieces, largest, sample
 from transformer.model import KeyValues, Transformer
 
 
@@ -26,23 +34,50 @@ class SpecialIds(NamedTuple):
     eos: int
 
 
-class SearchResult(NamedTuple):
-    """The best hypothesis of each sentence.
+class Network(NamedTuple):
+    """What the parameters belong to: one model, or several whose mean is searched."""
 
-    `lengths` counts the EOS of a finished hypothesis; after it there is padding. Scores
-    are log-probabilities (in nats) divided by the length penalty.
+    models: tuple[ModelConfig, ...]
+    vocab_size: int
+    ids: SpecialIds
+
+
+class Rules(NamedTuple):
+    """How to search: the keys of the configuration that the compiled code knows.
+
+    With a `temperature` there is one hypothesis, and its pieces are drawn.
     """
 
-    tokens: Int[Array, "B L"]
-    lengths: Int[Array, "B"]
-    log_probs: Float[Array, "B"]
-    scores: Float[Array, "B"]
-    finished: Bool[Array, "B"]
-    num_steps: Int[Array, ""]
+    beam: int
+    nbest: int = 1
+    min_length: int = 0
+    no_repeat_ngram: int = 0
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
 
 
-class _Hypotheses(NamedTuple):
-    """Token sequences of B sentences, the best first; an empty slot has -inf."""
+class Sentences(NamedTuple):
+    """Encoded sources, with what each one's output must keep to.
+
+    `limits` are the longest outputs, EOS counted. `prefixes` are the first pieces of
+    each output, then padding; no columns where there are none. `keys` are the
+    sentences' own random streams.
+    """
+
+    memory: tuple[tuple[KeyValues, ...], ...]
+    real: Bool[Array, "B S"]
+    limits: Int[Array, "B"]
+    prefixes: Int[Array, "B P"]
+    keys: UInt32[Array, "B 2"]
+
+
+class Hypotheses(NamedTuple):
+    """Token sequences of B sentences, the best first; an empty slot has -inf.
+
+    `lengths` count the EOS of a finished hypothesis; after it there is padding. Scores
+    are log-probabilities (in nats) divided by the length penalty.
+    """
 
     tokens: Int[Array, "B K L"]
     log_probs: Float[Array, "B K"]
@@ -50,14 +85,24 @@ class _Hypotheses(NamedTuple):
     lengths: Int[Array, "B K"]
 
 
-class _State(NamedTuple):
-    """What a step of the search changes."""
+class State(NamedTuple):
+    """Rows of a search between two steps.
 
-    step: Int[Array, ""]
-    open: _Hypotheses
-    ended: _Hypotheses
-    stopped: Bool[Array, "B"]
-    cache: tuple[KeyValues, ...]
+    `steps` are the tokens in a row's open hypotheses. A row that is `done` waits for
+    the next sentence; it is `settled` if nothing longer could have changed its result.
+    `seen` holds, for each open hypothesis and slot of the ring, which beam's keys and
+    values are its own there, or -1.
+    """
+
+    sentences: Sentences
+    steps: Int[Array, "B"]
+    open: Hypotheses
+    ended: Hypotheses
+    done: Bool[Array, "B"]
+    settled: Bool[Array, "B"]
+    slot: Int[Array, ""]
+    seen: Int[Array, "B K L"]
+    caches: tuple[tuple[KeyValues, ...], ...]
 
 
 def length_penalty(length: Array | int, alpha: Array | float) -> Float[Array, "..."]:
@@ -65,150 +110,259 @@ def length_penalty(length: Array | int, alpha: Array | float) -> Float[Array, ".
     return ((5.0 + jnp.asarray(length, jnp.float32)) / 6.0) ** alpha
 
 
-@functools.partial(
-    jax.jit,
-    static_argnames=("config", "vocab_size", "ids", "beam", "length"),
-)
-def beam_search(
-    params: dict[str, Any],
+@functools.partial(jax.jit, static_argnames="network")
+def encode(
+    params: tuple[dict[str, Any], ...],
     source: Int[Array, "B S"],
-    max_lengths: Int[Array, "B"],
-    alpha: Float[Array, ""] | float,
+    limits: Int[Array, "B"],
+    prefixes: Int[Array, "B P"],
+    keys: UInt32[Array, "B 2"],
     *,
-    config: ModelConfig,
-    vocab_size: int,
-    ids: SpecialIds,
-    beam: int,
-    length: int,
-) -> SearchResult:
-    """The best translation of each row of `source` (EOS at its end, then padding).
+    network: Network,
+) -> Sentences:
+    """Runs the encoders over `source` (EOS at each end, then padding).
 
-    Args:
-      params: the model's parameters.
-      source: piece ids.
-      max_lengths: longest output of each sentence, EOS counted, at most `length`; 0 for
-        a row that is not to be translated.
-      alpha: exponent of the length penalty, 0 or more.
-      config: the model.
-      vocab_size: number of pieces.
-      ids: the special ones among them; pad and bos are never produced.
-      beam: open hypotheses; 1 is greedy search by definition and ends at its first EOS.
-      length: room for output tokens.
+    The keys and values of every decoder layer are projected here, once per sentence.
     """
-    model = Transformer(config, vocab_size)
-    real = source != ids.pad
+    real = source != network.ids.pad
     positions = jnp.broadcast_to(jnp.arange(source.shape[1]), source.shape)
-    segments = real.astype(jnp.int32)
-    variables = {"params": params}
-    encoded = model.apply(
-        variables, source, segments, positions, deterministic=True, method="encode"
-    )
-    memory = model.apply(variables, encoded, method="memory")
-    alpha = jnp.asarray(alpha, jnp.float32)
+    memory = []
+    for config, values in zip(network.models, params, strict=True):
+        model = Transformer(config, network.vocab_size)
+        bound = model.bind({"params": values})
+        encoded = bound.encode(source, real.astype(jnp.int32), positions, True)
+        memory.append(bound.memory(encoded))
+    return Sentences(tuple(memory), real, limits, prefixes, keys)
 
-    def advance(state: _State) -> _State:
-        previous = jnp.where(
-            state.step == 0, ids.bos, state.open.tokens[:, :, state.step - 1]
+
+def idle_state(
+    sentences: Sentences, rows: int, beam: int, length: int, network: Network
+) -> State:
+    """Rows without sentences, for `sentences` like these and outputs up to `length`.
+
+    NumPy arrays: all that matters of them is that every row is done.
+    """
+
+    def build() -> State:
+        nothing = _nothing(rows, beam, length, network.ids.pad)
+        number = jnp.zeros(rows, jnp.int32)
+        return State(
+            sentences=jax.tree.map(
+                lambda a: jnp.zeros((rows, *a.shape[1:]), a.dtype), sentences
+            ),
+            steps=number,
+            open=nothing,
+            ended=nothing,
+            done=number > 0,
+            settled=number > 0,
+            slot=jnp.zeros((), jnp.int32),
+            seen=jnp.zeros((rows, beam, length), jnp.int32),
+            caches=tuple(
+                Transformer(c, network.vocab_size).empty_cache(rows, beam, length)
+                for c in network.models
+            ),
         )
-        outputs: Any = model.apply(
-            variables,
-            previous,
-            state.step,
-            state.cache,
+
+    state = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), jax.eval_shape(build))
+    return state._replace(done=np.ones(rows, bool))
+
+
+@functools.partial(
+    jax.jit, static_argnames=("network", "rules"), donate_argnames="state"
+)
+def search(
+    params: tuple[dict[str, Any], ...],
+    state: State,
+    arrivals: Sentences,
+    places: Int[Array, "B"],
+    enough: Int[Array, ""],
+    alpha: Float[Array, ""],
+    *,
+    network: Network,
+    rules: Rules,
+) -> State:
+    """Lets sentences in, then searches until `enough` rows are done.
+
+    Row b takes sentence `places[b]` of `arrivals`, or goes on with its own where that
+    is -1.
+    """
+    state = _admit(state, arrivals, places, network.ids.pad)
+
+    def go_on(state: State) -> Bool[Array, ""]:
+        return state.done.sum() < enough
+
+    def step(state: State) -> State:
+        logits, caches, seen = _feed(params, state, network)
+        new, parents = _extend(state, logits, alpha, network.ids, rules)
+        seen = jnp.take_along_axis(seen, parents[:, :, None], axis=1)
+        new = _keep_done(state, new._replace(seen=seen))
+        new = new._replace(caches=caches, slot=(state.slot + 1) % seen.shape[2])
+        return _stop(new, alpha, rules.nbest)
+
+    return jax.lax.while_loop(go_on, step, state)
+
+
+def _nothing(rows: int, beam: int, length: int, pad: int) -> Hypotheses:
+    """Only empty slots."""
+    return Hypotheses(
+        tokens=jnp.full((rows, beam, length), pad, jnp.int32),
+        log_probs=jnp.full((rows, beam), -jnp.inf),
+        scores=jnp.full((rows, beam), -jnp.inf),
+        lengths=jnp.zeros((rows, beam), jnp.int32),
+    )
+
+
+def _where(rows: Bool[Array, "B"], yes: Any, no: Any) -> Any:
+    """Trees of arrays whose rows come from `yes` or from `no`."""
+
+    def choose(a: Array, b: Array) -> Array:
+        return jnp.where(rows.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(choose, yes, no)
+
+
+def _admit(
+    state: State, arrivals: Sentences, places: Int[Array, "B"], pad: int
+) -> State:
+    """New sentences begin with one open hypothesis, the empty one, in slot 0."""
+    rows, beam, length = state.seen.shape
+    arriving = places >= 0
+    taken = jax.tree.map(lambda array: array[jnp.maximum(places, 0)], arrivals)
+    nothing = _nothing(rows, beam, length, pad)
+    first = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf)
+    empty = nothing._replace(log_probs=jnp.broadcast_to(first, (rows, beam)))
+    return state._replace(
+        sentences=_where(arriving, taken, state.sentences),
+        steps=jnp.where(arriving, 0, state.steps),
+        open=_where(arriving, empty, state.open),
+        ended=_where(arriving, nothing, state.ended),
+        done=jnp.where(arriving, taken.limits <= 0, state.done),
+        settled=jnp.where(arriving, taken.limits <= 0, state.settled),
+        seen=jnp.where(arriving[:, None, None], -1, state.seen),
+    )
+
+
+def _feed(
+    params: tuple[dict[str, Any], ...], state: State, network: Network
+) -> tuple[Float[Array, "B K V"], Any, Int[Array, "B K L"]]:
+    """Logits after each open hypothesis: of the mean probability, if models are many.
+
+    Also the caches and `seen` with the newest tokens in them.
+    """
+    rows, beam, length = state.seen.shape
+    newest = jnp.maximum(state.steps - 1, 0)[:, None, None]
+    tokens = jnp.take_along_axis(state.open.tokens, newest, axis=2)[:, :, 0]
+    tokens = jnp.where(state.steps[:, None] == 0, network.ids.bos, tokens)
+    beams = jnp.arange(beam)
+    is_slot = jnp.arange(length) == state.slot
+    seen = jnp.where(is_slot, beams[:, None], state.seen)
+    mask = (seen[..., None] == beams).reshape(rows, beam, length * beam)
+    outputs = [
+        Transformer(config, network.vocab_size).apply(
+            {"params": values},
+            tokens,
+            state.steps,
+            state.slot,
+            cache,
+            mask,
             memory,
-            real,
+            state.sentences.real,
             method="decode_step",
         )
-        logits, cache = outputs
-        candidates, parents = _extend(state, jax.nn.log_softmax(logits), ids)
-        ends = candidates.tokens[:, :, state.step] == ids.eos
-        opened, kept = _open(candidates, ends, beam)
-        ended = _end(state.ended, candidates, ends, alpha, beam)
-        frozen = state._replace(step=state.step + 1)
-        new = frozen._replace(open=opened, ended=ended)
-        new = _keep_stopped(state, new)
-        chosen = jnp.take_along_axis(parents, kept, axis=1)
-        new = new._replace(cache=_follow(cache, chosen, beam))
-        return new._replace(stopped=_stopped(new, max_lengths, alpha))
-
-    state = _initial(model, source.shape[0], beam, length, ids)
-    state = state._replace(stopped=max_lengths <= 0)
-    state = jax.lax.while_loop(
-        lambda s: ~s.stopped.all() & (s.step < length), advance, state
+        for config, values, cache, memory in zip(
+            network.models, params, state.caches, state.sentences.memory, strict=True
+        )
+    ]
+    caches = tuple(cache for _, cache in outputs)
+    if len(outputs) == 1:
+        return outputs[0][0][..., : network.vocab_size], caches, seen
+    log_probs = jnp.stack(
+        [jax.nn.log_softmax(logits[..., : network.vocab_size]) for logits, _ in outputs]
     )
-    return _best(state, alpha)
-
-
-def _initial(
-    model: Transformer, batch: int, beam: int, length: int, ids: SpecialIds
-) -> _State:
-    """One open hypothesis, the empty one, in slot 0 of each sentence."""
-    nothing = _Hypotheses(
-        tokens=jnp.full((batch, beam, length), ids.pad, jnp.int32),
-        log_probs=jnp.full((batch, beam), -jnp.inf),
-        scores=jnp.full((batch, beam), -jnp.inf),
-        lengths=jnp.zeros((batch, beam), jnp.int32),
-    )
-    first = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf)
-    return _State(
-        step=jnp.zeros((), jnp.int32),
-        open=nothing._replace(log_probs=jnp.broadcast_to(first, (batch, beam))),
-        ended=nothing,
-        stopped=jnp.zeros(batch, bool),
-        cache=model.empty_cache(batch, beam, length),
-    )
+    return jax.nn.logsumexp(log_probs, axis=0), caches, seen
 
 
 def _extend(
-    state: _State, log_probs: Float[Array, "B K V"], ids: SpecialIds
-) -> tuple[_Hypotheses, Int[Array, "B C"]]:
-    """The best extensions by one piece, falling, and the slot that each comes from."""
-    batch, beam, pieces = log_probs.shape
-    # Two per slot, so that `beam` stay open if all others end; greedy search has one.
-    wanted = 2 * beam if beam > 1 else 1
-    barred = jnp.zeros(pieces, bool).at[jnp.array([ids.pad, ids.bos])].set(True)
-    totals = state.open.log_probs[:, :, None] + jnp.where(barred, -jnp.inf, log_probs)
-    # The best of all are among the best of each slot: two small searches, not one big.
-    per_slot = min(wanted, pieces)
-    best, piece = jax.lax.top_k(totals, per_slot)
-    best, index = jax.lax.top_k(best.reshape(batch, -1), min(wanted, beam * per_slot))
-    piece = jnp.take_along_axis(piece.reshape(batch, -1), index, axis=1)
-    parents = index // per_slot
-    tokens = jnp.take_along_axis(state.open.tokens, parents[:, :, None], axis=1)
-    candidates = _Hypotheses(
-        tokens=tokens.at[:, :, state.step].set(piece),
-        log_probs=best,
-        scores=best,
-        lengths=jnp.full(best.shape, state.step + 1),
-    )
-    return candidates, parents
-
-
-def _open(
-    candidates: _Hypotheses, ends: Bool[Array, "B C"], beam: int
-) -> tuple[_Hypotheses, Int[Array, "B K"]]:
-    """The best `beam` extensions that go on, and their places among the candidates."""
-    log_probs = jnp.where(ends, -jnp.inf, candidates.log_probs)
-    return _select(candidates._replace(log_probs=log_probs), log_probs, beam)
-
-
-def _end(
-    ended: _Hypotheses,
-    candidates: _Hypotheses,
-    ends: Bool[Array, "B C"],
+    state: State,
+    logits: Float[Array, "B K V"],
     alpha: Float[Array, ""],
-    beam: int,
-) -> _Hypotheses:
-    """The best `beam` of the finished hypotheses and of those that end now."""
-    scores = candidates.log_probs / length_penalty(candidates.lengths, alpha)
-    new = candidates._replace(scores=jnp.where(ends, scores, -jnp.inf))
-    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), ended, new)
-    return _select(both, both.scores, beam)[0]
+    ids: SpecialIds,
+    rules: Rules,
+) -> tuple[State, Int[Array, "B K"]]:
+    """Hypotheses one piece longer, and the slots that the open ones come from."""
+    beam = logits.shape[1]
+    best, pieces, parents = _candidates(state, logits, ids, rules)
+    tokens = jnp.take_along_axis(state.open.tokens, parents[:, :, None], axis=1)
+    is_new = jnp.arange(tokens.shape[2]) == state.steps[:, None, None]
+    lengths = jnp.broadcast_to(state.steps[:, None] + 1, best.shape)
+    longer = Hypotheses(
+        tokens=jnp.where(is_new, pieces[:, :, None], tokens),
+        log_probs=best,
+        scores=best / length_penalty(lengths, alpha),
+        lengths=lengths,
+    )
+    ends = pieces == ids.eos
+    ending = longer._replace(scores=jnp.where(ends, longer.scores, -jnp.inf))
+    both = jax.tree.map(
+        lambda a, b: jnp.concatenate([a, b], axis=1), state.ended, ending
+    )
+    ended, _ = _select(both, both.scores, beam)
+    opened, kept = _select(longer, jnp.where(ends, -jnp.inf, best), beam)
+    new = state._replace(steps=state.steps + 1, open=opened, ended=ended)
+    return new, jnp.take_along_axis(parents, kept, axis=1)
+
+
+def _candidates(
+    state: State, logits: Float[Array, "B K V"], ids: SpecialIds, rules: Rules
+) -> tuple[Float[Array, "B C"], Int[Array, "B C"], Int[Array, "B C"]]:
+    """The best extensions by one piece, falling: log-probability, piece, slot."""
+    rows, beam, num_pieces = logits.shape
+    prefixes = state.sentences.prefixes
+    forced = None
+    if prefixes.shape[1]:
+        forced = jnp.take_along_axis(
+            prefixes, state.steps[:, None], axis=1, mode="fill", fill_value=ids.pad
+        )[:, 0]
+        forced = jnp.where(forced == ids.pad, -1, forced)
+    allowed = allowed_pieces(
+        state.open.tokens,
+        state.steps,
+        forced,
+        num_pieces,
+        never=(ids.pad, ids.bos),
+        eos=ids.eos,
+        min_length=rules.min_length,
+        no_repeat_ngram=rules.no_repeat_ngram,
+    )
+    # The log-probabilities are the model's: what is barred keeps its share of them.
+    log_total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+    open_to = jnp.where(allowed, logits, -jnp.inf)
+    if rules.temperature:
+        drawn = sample(
+            open_to[:, 0],
+            state.sentences.keys,
+            state.steps,
+            rules.temperature,
+            rules.top_k,
+            rules.top_p,
+        )
+        piece = drawn[:, None, None]
+        best = jnp.take_along_axis(logits, piece, axis=2)
+    else:
+        # Two per slot, so that `beam` stay open if all others end; greedy has one.
+        wanted = 2 * beam if beam > 1 else 1
+        best, piece = largest(open_to, min(wanted, num_pieces))
+    totals = state.open.log_probs[:, :, None] + (best - log_total)
+    per_slot = totals.shape[2]
+    count = min(2 * beam if beam > 1 else 1, beam * per_slot)
+    best, index = jax.lax.top_k(totals.reshape(rows, -1), count)
+    piece = jnp.take_along_axis(piece.reshape(rows, -1), index, axis=1)
+    return best, piece, index // per_slot
 
 
 def _select(
-    hypotheses: _Hypotheses, values: Float[Array, "B C"], beam: int
-) -> tuple[_Hypotheses, Int[Array, "B K"]]:
+    hypotheses: Hypotheses, values: Float[Array, "B C"], beam: int
+) -> tuple[Hypotheses, Int[Array, "B K"]]:
     """The `beam` hypotheses with the largest values, and their places."""
     if values.shape[1] < beam:  # a beam wider than the vocabulary, at the first step
         missing = beam - values.shape[1]
@@ -228,57 +382,28 @@ def _select(
     ), index
 
 
-def _keep_stopped(old: _State, new: _State) -> _State:
-    """A sentence that has stopped keeps its hypotheses."""
+def _keep_done(old: State, new: State) -> State:
+    """A row that is done keeps its hypotheses."""
 
-    def keep(before: Array, after: Array) -> Array:
-        stopped = old.stopped.reshape(-1, *(1,) * (after.ndim - 1))
-        return jnp.where(stopped, before, after)
+    def kept(before: Any, after: Any) -> Any:
+        return _where(old.done, before, after)
 
     return new._replace(
-        open=jax.tree.map(keep, old.open, new.open),
-        ended=jax.tree.map(keep, old.ended, new.ended),
+        steps=kept(old.steps, new.steps),
+        open=kept(old.open, new.open),
+        ended=kept(old.ended, new.ended),
     )
 
 
-def _follow(
-    cache: tuple[KeyValues, ...], parents: Int[Array, "B K"], beam: int
-) -> tuple[KeyValues, ...]:
-    """Each slot takes the keys and values of the slot that it comes from."""
-    if beam == 1:
-        return cache
-    batch = parents.shape[0]
-    rows = (jnp.arange(batch)[:, None] * beam + parents).reshape(-1)
-    return jax.tree.map(lambda array: array[rows], cache)
-
-
-def _stopped(
-    state: _State, max_lengths: Int[Array, "B"], alpha: Float[Array, ""]
-) -> Bool[Array, "B"]:
-    """Whether no open hypothesis can still win.
+def _stop(state: State, alpha: Float[Array, ""], nbest: int) -> State:
+    """Ends the rows whose results are found, or have no room to grow.
 
     A log-probability only falls as a hypothesis grows, and the penalty divides it by
     most at the longest length: that quotient is the best score still possible.
     """
-    possible = state.open.log_probs.max(axis=1) / length_penalty(max_lengths, alpha)
-    return (
-        state.stopped
-        | (possible <= state.ended.scores.max(axis=1))
-        | (state.step >= max_lengths)
-    )
-
-
-def _best(state: _State, alpha: Float[Array, ""]) -> SearchResult:
-    """The best finished hypothesis, else the best open one."""
-    finished = state.ended.scores[:, 0] > -jnp.inf
-    scores = state.open.log_probs / length_penalty(state.open.lengths, alpha)
-    fallback = state.open._replace(scores=scores)
-
-    def first(ended: Array, opened: Array) -> Array:
-        chosen = finished.reshape(-1, *(1,) * (ended.ndim - 2))
-        return jnp.where(chosen, ended[:, 0], opened[:, 0])
-
-    best = jax.tree.map(first, state.ended, fallback)
-    return SearchResult(
-        best.tokens, best.lengths, best.log_probs, best.scores, finished, state.step
-    )
+    limits = state.sentences.limits
+    possible = state.open.log_probs.max(axis=1) / length_penalty(limits, alpha)
+    found = possible <= state.ended.scores[:, nbest - 1]
+    settled = state.settled | ~state.done & (found | (state.steps >= limits))
+    full = state.steps >= state.seen.shape[2]
+    return state._replace(settled=settled, done=state.done | settled | full)

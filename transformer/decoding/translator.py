@@ -2,17 +2,19 @@
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from transformer.config import Config, DecodeConfig
 from transformer.data.text import is_blank
 from transformer.data.vocabulary import Vocabulary
-from transformer.decoding.search import SearchResult, SpecialIds, beam_search
+from transformer.decoding.pool import Found, Job, Pool
+from transformer.decoding.scoring import Score, score_pairs, word_alignment
+from transformer.decoding.search import Network, Rules, SpecialIds
+from transformer.errors import UserError
 from transformer.training import (
     Checkpoints,
     RunFolder,
@@ -24,8 +26,6 @@ from transformer.training import (
 logger = logging.getLogger(__name__)
 
 _WINDOW = 2048  # lines read before the first is translated, to sort them by length
-_WIDTHS = (8, 16, 32, 48, 64, 96, 128)  # then multiples of the last
-_ROWS = (1, 4, 16, 32, 64, 128)
 
 
 class Translation(NamedTuple):
@@ -41,13 +41,22 @@ class Translation(NamedTuple):
     log_prob: float
     score: float
     finished: bool
+    alignment: tuple[tuple[int, int], ...] = ()
 
 
 _BLANK = Translation("", (), 0.0, 0.0, True)
 
 
 class Translator:
-    """Translates lines of text with one set of parameters."""
+    """Translates lines of text with one model, or several that vote.
+
+    Attributes:
+      config: the first model's run.
+      vocabulary: that of all models.
+      params: the first model's parameters.
+      steps: of its checkpoints, where that is known.
+      decode: how to search; may be replaced between calls.
+    """
 
     def __init__(
         self,
@@ -60,11 +69,9 @@ class Translator:
         self.config = config
         self.vocabulary = vocabulary
         self.params = jax.device_put(params)
-        self.steps: tuple[int, ...] = ()  # of the checkpoints, where it is known
+        self.steps: tuple[int, ...] = ()
         self.decode = decode or config.decode
-        self._ids = SpecialIds(vocabulary.pad_id, vocabulary.bos_id, vocabulary.eos_id)
-        learned = config.model.positions == "learned"
-        self._max_positions = config.model.max_positions if learned else None
+        self._voters = [(config.model, self.params)]
 
     @classmethod
     def from_run(
@@ -96,35 +103,168 @@ class Translator:
         translator.steps = tuple(steps)
         return translator
 
+    def add(self, other: "Translator") -> None:
+        """Makes an ensemble: each piece gets the mean of the models' probabilities.
+
+        Raises:
+          UserError: the other model's pieces are not these.
+        """
+        if other.vocabulary.fingerprint != self.vocabulary.fingerprint:
+            raise UserError(
+                "models of an ensemble must share their vocabulary: these were trained "
+                "with two (data.vocab_model gives a run the vocabulary of another)"
+            )
+        self._voters.extend(other._voters)
+
     def translate(
-        self, lines: Iterable[str], window_size: int = _WINDOW
+        self,
+        lines: Iterable[str],
+        window_size: int = _WINDOW,
+        prefixes: Iterable[str] | None = None,
     ) -> Iterator[Translation]:
         """A translation for each line, in order.
 
         Blank lines come out blank without asking the model. A line of more than
         `decode.max_source_tokens` pieces is cut there, with a warning. `window_size`
         lines are read before the first is translated: with 1, each is answered at once.
+        With `prefixes`, one for each line, a translation begins with the pieces of its
+        prefix.
         """
-        numbered = iter(enumerate(lines, start=1))
+        for best, *_ in self.translate_nbest(lines, 1, window_size, prefixes):
+            yield best
+
+    def translate_nbest(
+        self,
+        lines: Iterable[str],
+        nbest: int,
+        window_size: int = _WINDOW,
+        prefixes: Iterable[str] | None = None,
+        align: bool = False,
+    ) -> Iterator[list[Translation]]:
+        """As `translate`, but the `nbest` best of each line, the best score first.
+
+        Fewer where fewer hypotheses have ended; sampling draws `nbest` of them, in no
+        order, and they may be equal. With `align` they have their `alignment`.
+
+        Raises:
+          UserError: `nbest` is less than 1 or more than the beam holds; there are not
+            as many prefixes as lines.
+        """
+        if nbest < 1 or (nbest > self.decode.beam and not self.decode.temperature):
+            raise UserError(
+                f"nbest is {nbest}: a beam of {self.decode.beam} gives 1 to "
+                f"{self.decode.beam}"
+            )
+        pool = self._pool(nbest)
+        pairs = (
+            ((line, "") for line in lines)
+            if prefixes is None
+            else _pairs(lines, prefixes, "prefix")
+        )
+        numbered = enumerate(pairs, start=1)
         while window := list(itertools.islice(numbered, window_size)):
-            found: dict[int, Translation] = {}
-            sources: list[tuple[int, list[int]]] = []
-            for number, line in window:
-                ids = [] if is_blank(line) else self.vocabulary.encode(line)
-                if ids:
-                    sources.append((number, self._fit(number, ids)))
-                else:
-                    found[number] = _BLANK
-            # Longest first: what does not fit into memory fails at once, not late.
-            sources.sort(key=lambda item: -len(item[1]))
-            while sources:
-                width = self._width(len(sources[0][1]))
-                most = max(n for n in _ROWS if n * width <= self._slots(width))
-                batch, sources = sources[:most], sources[most:]
-                found.update(self._translate_batch(batch, width))
-            self._report_limits([n for n, _ in window if not found[n].finished])
+            found = self._translate_window(pool, window, nbest, align)
+            cut_off = [n for n in found if not all(t.finished for t in found[n])]
+            self._report_limits(cut_off)
             for number, _ in window:
                 yield found.pop(number)
+
+    def score(
+        self, sources: Iterable[str], targets: Iterable[str], window_size: int = _WINDOW
+    ) -> Iterator[Score]:
+        """What the model thinks of given translations: see `Score`.
+
+        In order. A blank target is scored as an empty output, a single EOS. Pairs are
+        cut at `decode.max_source_tokens` on either side, with a warning.
+
+        Raises:
+          UserError: there are not as many targets as sources.
+        """
+        encode = self.vocabulary.encode
+        numbered = enumerate(_pairs(sources, targets, "target"), start=1)
+        while window := list(itertools.islice(numbered, window_size)):
+            pairs = [
+                (self._fit(number, encode(source)), self._fit(number, encode(target)))
+                for number, (source, target) in window
+            ]
+            yield from score_pairs(self.network(), self._params(), pairs)
+
+    def alignment(self, score: Score) -> tuple[tuple[int, int], ...]:
+        """Pairs (source word, target word), from 0, of a scored pair."""
+        source, target = map(self.vocabulary.pieces, (score.source, score.tokens))
+        return tuple(word_alignment(source, target, score.attention))
+
+    def network(self) -> Network:
+        """What the models are, without their parameters."""
+        vocabulary = self.vocabulary
+        ids = SpecialIds(vocabulary.pad_id, vocabulary.bos_id, vocabulary.eos_id)
+        return Network(tuple(m for m, _ in self._voters), len(vocabulary), ids)
+
+    def _params(self) -> tuple[dict[str, Any], ...]:
+        """The other half."""
+        return tuple(params for _, params in self._voters)
+
+    def _pool(self, nbest: int) -> Pool:
+        """The search with the settings of now."""
+        decode = self.decode
+        sampling = decode.temperature > 0
+        rules = Rules(
+            beam=1 if sampling else decode.beam,
+            nbest=1 if sampling else nbest,
+            min_length=decode.min_length,
+            no_repeat_ngram=decode.no_repeat_ngram,
+        )
+        if sampling:
+            rules = rules._replace(
+                temperature=decode.temperature, top_k=decode.top_k, top_p=decode.top_p
+            )
+        return Pool(
+            self._params(), self.network(), rules, decode.alpha, decode.tokens_per_batch
+        )
+
+    def _translate_window(
+        self,
+        pool: Pool,
+        window: list[tuple[int, tuple[str, str]]],
+        nbest: int,
+        align: bool,
+    ) -> dict[int, list[Translation]]:
+        """Translations by line number."""
+        draws = nbest if self.decode.temperature else 1
+        found: dict[int, list[Translation]] = {}
+        jobs: list[Job] = []
+        owners: list[int] = []
+        for number, (line, prefix) in window:
+            ids = [] if is_blank(line) else self.vocabulary.encode(line)
+            if not ids:
+                found[number] = [_BLANK]
+                continue
+            found[number] = []
+            source = self._fit(number, ids)
+            first = self.vocabulary.encode(prefix)
+            limit = max(len(source), len(first)) + self.decode.max_extra_tokens
+            limit = min(limit, self._max_positions or limit)
+            for draw in range(draws):
+                stream = (self.decode.seed, number * draws + draw)
+                jobs.append(Job(source, limit, first[:limit], stream))
+                owners.append(number)
+        results = dict(pool.run(jobs))
+        translations = [
+            (job.source, self._translation(one))
+            for index, job in enumerate(jobs)
+            for one in results[index]
+        ]
+        owners = [number for index, number in enumerate(owners) for _ in results[index]]
+        best = self._aligned(translations) if align else (t for _, t in translations)
+        for number, translation in zip(owners, best, strict=True):
+            found[number].append(translation)
+        return found
+
+    @property
+    def _max_positions(self) -> int | None:
+        """Length of the shortest learned table of positions, if there is one."""
+        learned = (m for m, _ in self._voters if m.positions == "learned")
+        return min((m.max_positions for m in learned), default=None)
 
     def _report_limits(self, numbers: list[int]) -> None:
         """Names the lines whose translation is cut off."""
@@ -138,15 +278,10 @@ class Translator:
                 ", ..." if len(numbers) > 10 else "",
             )
 
-    def _slots(self, width: int) -> int:
-        """Source slots of a batch: at least one row of any width."""
-        return max(self.decode.tokens_per_batch, width)
-
     def _fit(self, number: int, ids: list[int]) -> list[int]:
         """A sentence's pieces with EOS, cut to what the model may see."""
         most = self.decode.max_source_tokens
-        if self._max_positions:
-            most = min(most, self._max_positions)
+        most = min(most, self._max_positions or most)
         if len(ids) + 1 > most:
             logger.warning(
                 "line %d has %d tokens: only the first %d are translated "
@@ -158,50 +293,31 @@ class Translator:
             ids = ids[: most - 1]
         return [*ids, self.vocabulary.eos_id]
 
-    def _width(self, length: int) -> int:
-        """The narrowest width of the grid that holds a sentence."""
-        for width in _WIDTHS:
-            if length <= width:
-                break
-        else:
-            width = -(-length // _WIDTHS[-1]) * _WIDTHS[-1]
-        return min(width, self._max_positions or width)
+    def _translation(self, found: Found) -> Translation:
+        """A hypothesis as text."""
+        return Translation(self.vocabulary.decode(found.tokens), *found)
 
-    def _translate_batch(
-        self, batch: list[tuple[int, list[int]]], width: int
-    ) -> Iterator[tuple[int, Translation]]:
-        """Searches for a few sentences in an array of one of few shapes."""
-        rows = min(n for n in _ROWS if n >= len(batch))
-        source = np.full((rows, width), self.vocabulary.pad_id, np.int32)
-        limits = np.zeros(rows, np.int32)
-        length = width + self.decode.max_extra_tokens
-        length = min(length, self._max_positions or length)
-        for row, (_, ids) in enumerate(batch):
-            source[row, : len(ids)] = ids
-            limits[row] = min(len(ids) + self.decode.max_extra_tokens, length)
-        result = beam_search(
-            self.params,
-            source,
-            limits,
-            self.decode.alpha,
-            config=self.config.model,
-            vocab_size=len(self.vocabulary),
-            ids=self._ids,
-            beam=self.decode.beam,
-            length=length,
+    def _aligned(
+        self, pairs: list[tuple[Sequence[int], Translation]]
+    ) -> Iterator[Translation]:
+        """Translations of the sources beside them, with their alignments."""
+        eos = self.vocabulary.eos_id
+        tokens = (t.tokens if t.finished else (*t.tokens, eos) for _, t in pairs)
+        sources = (source for source, _ in pairs)
+        scores = score_pairs(
+            self.network(), self._params(), list(zip(sources, tokens, strict=True))
         )
-        result = jax.device_get(result)
-        for row, (number, _) in enumerate(batch):
-            yield number, self._translation(result, row)
+        for (_, translation), score in zip(pairs, scores, strict=True):
+            yield translation._replace(alignment=self.alignment(score))
 
-    def _translation(self, result: SearchResult, row: int) -> Translation:
-        """One row of a result as text."""
-        finished = bool(result.finished[row])
-        tokens = tuple(result.tokens[row][: result.lengths[row]].tolist())
-        return Translation(
-            text=self.vocabulary.decode(tokens),
-            tokens=tokens,
-            log_prob=float(result.log_probs[row]),
-            score=float(result.scores[row]),
-            finished=finished,
-        )
+
+def _pairs(
+    lines: Iterable[str], others: Iterable[str], name: str
+) -> Iterator[tuple[str, str]]:
+    """Line by line; a `UserError` where one side ends before the other."""
+    both = itertools.zip_longest(lines, others)
+    for number, (line, other) in enumerate(both, start=1):
+        if line is None or other is None:
+            missing = name if other is None else "source line"
+            raise UserError(f"line {number} has no {missing}: give as many as lines")
+        yield line, other

@@ -125,26 +125,25 @@ class DecoderLayer(nn.Module):
     def step(
         self,
         x: Float[Array, "B K D"],
-        step: Int[Array, ""],
+        slot: Int[Array, ""],
         cache: KeyValues,
-        mask: Bool[Array, "1 1 1 L"],
+        mask: Bool[Array, "B 1 K L"],
         memory: KeyValues,
         memory_mask: Bool[Array, "B 1 1 S"],
     ) -> tuple[Float[Array, "B K D"], KeyValues]:
-        """One layer at target position `step` of every hypothesis.
+        """One layer at the newest position of each of a sentence's K hypotheses.
 
-        Each of the B times K hypotheses has a row of its own in the cache. To the
-        sentence's memory they are what target positions are in `__call__`.
+        To cache and memory they are what target positions are in `__call__`.
         """
-        rows, d_model = x.shape[0] * x.shape[1], x.shape[2]
-        inputs = self.self_residual.before(x).reshape(rows, 1, d_model)
+        inputs = self.self_residual.before(x)
+        place = slot * x.shape[1]
         cache = jax.tree.map(
-            lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, step, 2),
+            lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, place, 2),
             cache,
             self.self_attention.key_values(inputs),
         )
         out = self.self_attention(inputs, cache, mask, deterministic=True)
-        x = self.self_residual.after(x, out.reshape(x.shape), deterministic=True)
+        x = self.self_residual.after(x, out, deterministic=True)
         return self._attend_to_memory(x, memory, memory_mask, True), cache
 
     def _attend_to_memory(

@@ -146,33 +146,42 @@ class Transformer(nn.Module):
         return tuple(layer.memory(encoded) for layer in self.decoder_layers)
 
     def empty_cache(self, batch: int, beam: int, length: int) -> tuple[KeyValues, ...]:
-        """Room for the keys and values of `length` steps of every hypothesis."""
+        """Room for the keys and values of `length` steps of `beam` hypotheses."""
         c = self.config
-        rows = (batch * beam, c.num_heads, length)
-        layer = KeyValues(jnp.zeros((*rows, c.d_k)), jnp.zeros((*rows, c.d_v)))
+        places = (batch, c.num_heads, length * beam)
+        layer = KeyValues(jnp.zeros((*places, c.d_k)), jnp.zeros((*places, c.d_v)))
         return (layer,) * c.num_layers
 
     def decode_step(
         self,
         tokens: Int[Array, "B K"],
-        step: Int[Array, ""],
+        positions: Int[Array, "B"],
+        slot: Int[Array, ""],
         cache: tuple[KeyValues, ...],
+        seen: Bool[Array, "B K L"],
         memory: tuple[KeyValues, ...],
         memory_mask: Bool[Array, "B S"],
     ) -> tuple[Float[Array, "B K V"], tuple[KeyValues, ...]]:
-        """Logits after feeding one token per hypothesis at position `step`, from 0.
+        """Logits after feeding one token to each of K hypotheses of B sentences.
 
-        Returns them with the cache that holds this step's keys and values as well. Row
-        b * K + k of the cache belongs to hypothesis k of sentence b.
+        Their keys and values go to places slot * K, ..., slot * K + K - 1 of their
+        sentence's cache, whose L places all its hypotheses share: `seen` says which of
+        them each one looks at, the new ones among them. So a hypothesis that takes
+        over another's past needs another mask, and nothing is moved. `positions` are
+        those of the tokens in their sentences.
+
+        Returns the logits with the cache that holds this step as well.
         """
-        positions = jnp.full(tokens.shape, step)
-        length = cache[0].keys.shape[2]
         x = self._embed(self.target_table, tokens)
-        x = x + self._position(positions, length, "target")
-        mask = (jnp.arange(length) <= step)[None, None, None]
+        length = cache[0].keys.shape[2] // tokens.shape[1]
+        x = x + self._position(positions[:, None], length, "target")
         new_cache = []
-        for layer, own, seen in zip(self.decoder_layers, cache, memory, strict=True):
-            x, own = layer.step(x, step, own, mask, seen, memory_mask[:, None, None])
+        for layer, own, looked_at in zip(
+            self.decoder_layers, cache, memory, strict=True
+        ):
+            x, own = layer.step(
+                x, slot, own, seen[:, None], looked_at, memory_mask[:, None, None]
+            )
             new_cache.append(own)
         if self.config.norm == "pre":
             x = self.decoder_norm(x)

@@ -1,0 +1,181 @@
+"""Rows that are searched at once, and sentences that take turns in them.
+
+Sentences are sorted by length into a few sizes. A size is the width of the sources and
+the room for output; outgrowing it sends a sentence to the next size, from its start.
+In each size a fixed number of rows is searched: a sentence that is done leaves its row
+to the next one, so that no row waits for the longest sentence of a batch. The shapes,
+and with them the compilations, are few whatever the text.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from transformer.decoding.search import (
+    Network,
+    Rules,
+    Sentences,
+    State,
+    encode,
+    idle_state,
+    search,
+)
+from transformer.decoding.shapes import rows_for, size_for
+
+_MOST_HYPOTHESES = 512  # of all rows together
+
+
+class Job(NamedTuple):
+    """A sentence to be searched for: pieces with EOS, longest output, first pieces.
+
+    Equal `stream`s draw equal samples from equal sources.
+    """
+
+    source: Sequence[int]
+    limit: int
+    prefix: Sequence[int]
+    stream: tuple[int, int]
+
+
+class Found(NamedTuple):
+    """A hypothesis: its pieces (with EOS if `finished`), log-probability and score."""
+
+    tokens: tuple[int, ...]
+    log_prob: float
+    score: float
+    finished: bool
+
+
+class Pool:
+    """Searches for the outputs of sentences with one network."""
+
+    def __init__(
+        self,
+        params: tuple[dict[str, Any], ...],
+        network: Network,
+        rules: Rules,
+        alpha: float,
+        slots: int,
+    ):
+        """A batch of sources has at most `slots` slots, or one row."""
+        self._device = jax.local_devices()[0]
+        self._params = jax.device_put(params, self._device)
+        self._network = network
+        self._rules = rules
+        self._alpha = np.float32(alpha)
+        self._slots = slots
+        learned = [m.max_positions for m in network.models if m.positions == "learned"]
+        self._max_positions = min(learned, default=None)
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, list[Found]]]:
+        """Each job's number and its best hypotheses, the best first, in any order.
+
+        At least one hypothesis: where none has ended, the best of the open ones.
+        """
+        waiting: dict[int, list[int]] = {}
+        for number, job in enumerate(jobs):
+            waiting.setdefault(self._size(self._room(job)), []).append(number)
+        while waiting:
+            size = min(waiting)
+            # Longest first, so that the last rows to be done are quickly done.
+            numbers = sorted(waiting.pop(size), key=lambda n: -len(jobs[n].source))
+            for number, found in self._run_size(jobs, numbers, size):
+                if found is None:
+                    waiting.setdefault(self._size(size + 1), []).append(number)
+                else:
+                    yield number, found
+
+    def _room(self, job: Job) -> int:
+        """Tokens of the output that are likely to do, or those of the source."""
+        likely = len(job.source) + len(job.source) // 4 + 3
+        return max(len(job.source), min(job.limit, likely), len(job.prefix) + 1)
+
+    def _size(self, length: int) -> int:
+        """The smallest size for `length` tokens."""
+        return size_for(length, self._max_positions)
+
+    def _run_size(
+        self, jobs: Sequence[Job], numbers: list[int], size: int
+    ) -> Iterator[tuple[int, list[Found] | None]]:
+        """Searches in one size; a job that needs more room gives None."""
+        most = min(self._slots // size, _MOST_HYPOTHESES // self._rules.beam)
+        rows = rows_for(len(numbers), most)
+        enough = max(1, rows // 8)
+        pending = deque(numbers)
+        arrived: deque[tuple[int, int]] = deque()  # places among `arrivals`, and jobs
+        working: dict[int, int] = {}  # rows and their jobs
+        state: State | None = None
+        while pending or arrived or working:
+            if not arrived and pending:
+                taken = [pending.popleft() for _ in range(min(rows, len(pending)))]
+                arrivals = self._encode([jobs[n] for n in taken], rows, size)
+                arrived.extend(enumerate(taken))
+            if state is None:
+                state = self._on_device(
+                    idle_state(arrivals, rows, self._rules.beam, size, self._network)
+                )
+            places = np.full(rows, -1, np.int32)
+            for row in range(rows):
+                if row not in working and arrived:
+                    places[row], working[row] = arrived.popleft()
+            more = bool(arrived or pending)
+            idle = rows - len(working)
+            until = np.int32(min(idle + enough, rows) if more else rows)
+            state = search(
+                self._params,
+                state,
+                arrivals,
+                *self._on_device((places, until, self._alpha)),
+                network=self._network,
+                rules=self._rules,
+            )
+            done, settled = jax.device_get((state.done, state.settled))
+            leaving = [row for row in working if done[row]]
+            results = jax.device_get((state.open, state.ended))
+            for row in leaving:
+                number = working.pop(row)
+                enough_room = settled[row] or size == self._max_positions
+                yield number, self._found(results, row) if enough_room else None
+
+    def _encode(self, jobs: list[Job], rows: int, size: int) -> Sentences:
+        """Sources as rows of a batch, and through the encoder."""
+        pad = self._network.ids.pad
+        source = np.full((rows, size), pad, np.int32)
+        limits = np.zeros(rows, np.int32)
+        longest_prefix = size if any(job.prefix for job in jobs) else 0
+        prefixes = np.full((rows, longest_prefix), pad, np.int32)
+        keys = np.zeros((rows, 2), np.uint32)
+        for row, job in enumerate(jobs):
+            source[row, : len(job.source)] = job.source
+            limits[row] = job.limit
+            prefixes[row, : len(job.prefix)] = job.prefix
+            keys[row] = job.stream
+        arrays = self._on_device((source, limits, prefixes, keys))
+        return encode(self._params, *arrays, network=self._network)
+
+    def _on_device(self, tree: Any) -> Any:
+        """Arrays where the parameters are, so that all calls are compiled alike."""
+        return jax.device_put(tree, self._device)
+
+    def _found(self, results: Any, row: int) -> list[Found]:
+        """A row's hypotheses: the finished ones, else the best open one."""
+        opened, ended = results
+        best = []
+        for slot in range(self._rules.nbest):
+            if ended.scores[row, slot] > -np.inf:
+                best.append(_hypothesis(ended, row, slot, True))
+        return best or [_hypothesis(opened, row, 0, False)]
+
+
+def _hypothesis(hypotheses: Any, row: int, slot: int, finished: bool) -> Found:
+    """One hypothesis as plain values."""
+    length = int(hypotheses.lengths[row, slot])
+    return Found(
+        tokens=tuple(hypotheses.tokens[row, slot, :length].tolist()),
+        log_prob=float(hypotheses.log_probs[row, slot]),
+        score=float(hypotheses.scores[row, slot]),
+        finished=finished,
+    )

@@ -1,0 +1,23 @@
+"""The few shapes that arrays of sentences have, so that few programs are compiled."""
+
+_SIZES = (16, 32, 64, 128)  # then multiples of the last
+_ROWS = (1, 8, 64, 128)
+
+
+def size_for(length: int, most: int | None = None) -> int:
+    """The smallest width for `length` tokens; `most` if there is a model's limit."""
+    for size in _SIZES:
+        if length <= size:
+            break
+    else:
+        size = -(-length // _SIZES[-1]) * _SIZES[-1]
+    return min(size, most or size)
+
+
+def rows_for(count: int, most: int) -> int:
+    """The smallest number of rows for `count` sentences, or the largest below `most`.
+
+    At least 1.
+    """
+    possible = [rows for rows in _ROWS if rows <= most] or [1]
+    return next((rows for rows in possible if rows >= count), possible[-1])
