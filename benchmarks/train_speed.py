@@ -266,11 +266,13 @@ def measure(
             env=environment,
         )
         assert processes[name].stdout.readline() == "ready\n", name
+        print(f"{size}, {name}: ready", file=sys.stderr)
     for _ in range(rounds):
         for name, process in processes.items():
             process.stdin.write(f"{seconds}\n")
             process.stdin.flush()
             found[name].append(float(process.stdout.readline()))
+            print(f"{size}, {name}: {found[name][-1]:,.0f}", file=sys.stderr)
     for process in processes.values():
         process.stdin.close()
         process.wait()
