@@ -32,7 +32,7 @@ demo: $(INSTALLED) ## train on the generated language, evaluate, translate
 	  | $(PY) translate.py --workdir=$(DEMO)
 
 test: lint types ## lint, types and tests
-	$(PY) -m pytest
+	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 lint: $(INSTALLED) ## ruff: rules and format
 	$(PY) -m ruff check .

@@ -124,9 +124,20 @@ def test_imports_run_one_way(module: str) -> None:
     assert wrong_way(module, imports_of(module)) == []
 
 
-def test_package_init_imports_nothing() -> None:
-    """Importing any room imports `transformer`, so that must not load the others."""
-    assert imports_of(PACKAGE) == set()
+def test_package_init_imports_nothing_before_it_is_asked() -> None:
+    """Importing any room imports `transformer`, so that must not load the others.
+
+    The commands set JAX up after they have imported one. The translator comes late.
+    """
+    program = (
+        "import sys, transformer\n"
+        "assert 'jax' not in sys.modules\n"
+        "assert not [name for name in sys.modules if name.startswith('transformer.')]\n"
+        "from transformer import Translator\n"
+        "assert Translator.__module__ == 'transformer.decoding.translator'\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
 
 
 @pytest.mark.parametrize(

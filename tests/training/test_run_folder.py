@@ -21,6 +21,7 @@ def with_values(config: Config, **values: object) -> Config:
 
 
 CHOICES = {
+    "decode.top_p": 0.5,
     "model.positions": "learned",
     "model.norm": "pre",
     "model.dtype": "bfloat16",
@@ -47,7 +48,9 @@ FREE = {
     *("train.checkpoint_every_minutes", "train.checkpoint_every_steps"),
     *("train.keep_best", "train.keep_last", "train.log_every", "train.max_minutes"),
     *("train.num_steps", "train.validate_every", "train.validation_sentences"),
-    *("decode.beam", "decode.alpha", "decode.max_extra_tokens"),
+    *("decode.beam", "decode.alpha", "decode.max_extra_tokens", "decode.min_length"),
+    *("decode.no_repeat_ngram", "decode.temperature", "decode.top_k", "decode.top_p"),
+    "decode.seed",
     *("decode.max_source_tokens", "decode.tokens_per_batch"),
 }
 
