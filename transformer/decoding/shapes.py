@@ -1,7 +1,7 @@
 """The few shapes that arrays of sentences have, so that few programs are compiled."""
 
 _SIZES = (16, 32, 64, 128)  # then multiples of the last
-_ROWS = (1, 8, 64, 128)
+_ROWS = (1, 8, 32, 64, 128)
 
 
 def size_for(length: int, most: int | None = None) -> int:
