@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 from ctranslate2_weights import ctranslate2_model
+from train_speed import SIZES
 
 from configs import base
 from transformer.command_line import MALLOC_SETTINGS
@@ -42,10 +43,6 @@ from transformer.decoding import Translator
 from transformer.decoding.pool import Job, Pool
 from transformer.decoding.search import Rules
 
-SIZES = {
-    "small": dict(num_layers=3, d_model=256, d_ff=1024, num_heads=4),
-    "base": dict(num_layers=6, d_model=512, d_ff=2048, num_heads=8),
-}
 CONTENDERS = (
     "ours-float32",
     "ours-bfloat16",

@@ -67,8 +67,7 @@ class Pool:
         self._rules = rules
         self._alpha = np.float32(alpha)
         self._slots = slots
-        learned = [m.max_positions for m in network.models if m.positions == "learned"]
-        self._max_positions = min(learned, default=None)
+        self._max_positions = network.max_positions
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, list[Found]]]:
         """Each job's number and its best hypotheses, the best first, in any order.

@@ -49,10 +49,9 @@ def score_pairs(
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
 ) -> Iterator[Score]:
     """Scores pairs of sources and targets, each with its EOS, in order."""
-    learned = [m.max_positions for m in network.models if m.positions == "learned"]
     sizes: dict[int, list[int]] = {}
     for number, pair in enumerate(pairs):
-        size = size_for(max(map(len, pair)), min(learned, default=None))
+        size = size_for(max(map(len, pair)), network.max_positions)
         sizes.setdefault(size, []).append(number)
     found: dict[int, Score] = {}
     for size, numbers in sizes.items():

@@ -41,6 +41,12 @@ class Network(NamedTuple):
     vocab_size: int
     ids: SpecialIds
 
+    @property
+    def max_positions(self) -> int | None:
+        """Length of the shortest learned table of positions, if there is one."""
+        learned = (m for m in self.models if m.positions == "learned")
+        return min((m.max_positions for m in learned), default=None)
+
 
 class Rules(NamedTuple):
     """How to search: the keys of the configuration that the compiled code knows.

@@ -33,7 +33,8 @@ class Translation(NamedTuple):
 
     `tokens` are its pieces, with EOS if the hypothesis ended (`finished`); `log_prob`
     is their total in nats, and `score` that divided by the length penalty. A blank line
-    has no tokens.
+    has no tokens. `alignment` has pairs (source word, target word), from 0, where they
+    were asked for.
     """
 
     text: str
@@ -201,7 +202,7 @@ class Translator:
         return Network(tuple(m for m, _ in self._voters), len(vocabulary), ids)
 
     def _params(self) -> tuple[dict[str, Any], ...]:
-        """The other half."""
+        """The models' parameters, in the order of `network`."""
         return tuple(params for _, params in self._voters)
 
     def _pool(self, nbest: int) -> Pool:
@@ -230,6 +231,7 @@ class Translator:
         align: bool,
     ) -> dict[int, list[Translation]]:
         """Translations by line number."""
+        most = self.network().max_positions
         draws = nbest if self.decode.temperature else 1
         found: dict[int, list[Translation]] = {}
         jobs: list[Job] = []
@@ -243,7 +245,7 @@ class Translator:
             source = self._fit(number, ids)
             first = self.vocabulary.encode(prefix)
             limit = max(len(source), len(first)) + self.decode.max_extra_tokens
-            limit = min(limit, self._max_positions or limit)
+            limit = min(limit, most or limit)
             for draw in range(draws):
                 stream = (self.decode.seed, number * draws + draw)
                 jobs.append(Job(source, limit, first[:limit], stream))
@@ -260,12 +262,6 @@ class Translator:
             found[number].append(translation)
         return found
 
-    @property
-    def _max_positions(self) -> int | None:
-        """Length of the shortest learned table of positions, if there is one."""
-        learned = (m for m, _ in self._voters if m.positions == "learned")
-        return min((m.max_positions for m in learned), default=None)
-
     def _report_limits(self, numbers: list[int]) -> None:
         """Names the lines whose translation is cut off."""
         if numbers:
@@ -281,10 +277,10 @@ class Translator:
     def _fit(self, number: int, ids: list[int]) -> list[int]:
         """A sentence's pieces with EOS, cut to what the model may see."""
         most = self.decode.max_source_tokens
-        most = min(most, self._max_positions or most)
+        most = min(most, self.network().max_positions or most)
         if len(ids) + 1 > most:
             logger.warning(
-                "line %d has %d tokens: only the first %d are translated "
+                "line %d has %d tokens: only the first %d are used "
                 "(decode.max_source_tokens)",
                 number,
                 len(ids) + 1,
