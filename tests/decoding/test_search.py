@@ -333,10 +333,10 @@ def test_batches_are_as_large_as_their_slots(model_config, monkeypatch):
         return search_module.idle_state(sentences, rows, *settings)
 
     monkeypatch.setattr("transformer.decoding.pool.idle_state", counting)
-    for slots in (1, 8 * 16, 64 * 16 - 1, 10**6):
+    for slots in (1, 8 * 16, 32 * 16 - 1, 32 * 16, 10**6):
         found = search(model_config, params, source, 4, 0.6, slots=slots)
         assert_same(found, together)
-    assert made == [1, 8, 8, 128]
+    assert made == [1, 8, 8, 32, 128]
 
 
 def test_outgrowing_a_size_changes_nothing(model_config, monkeypatch):
