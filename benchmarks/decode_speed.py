@@ -41,7 +41,7 @@ from transformer.config import Config
 from transformer.data import Vocabulary
 from transformer.decoding import Translator
 from transformer.decoding.pool import Job, Pool
-from transformer.decoding.search import Rules
+from transformer.decoding.state import Rules
 
 CONTENDERS = (
     "ours-float32",

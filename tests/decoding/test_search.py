@@ -14,7 +14,14 @@ from transformer.config import Config, ModelConfig
 from transformer.decoding import length_penalty, shapes
 from transformer.decoding import search as search_module
 from transformer.decoding.pool import Found, Job, Pool
-from transformer.decoding.search import Network, Rules, SpecialIds
+from transformer.decoding.state import (
+    Network,
+    Rules,
+    SpecialIds,
+    State,
+    idle_state,
+    moved_rows,
+)
 from transformer.model import Transformer, initial_variables
 
 IDS = SpecialIds(pad=0, bos=1, eos=2)
@@ -324,35 +331,52 @@ def test_neighbours_padding_and_place_change_nothing(model_config, monkeypatch, 
 
 
 def test_batches_are_as_large_as_their_slots(model_config, monkeypatch):
-    """A batch has at most `slots` slots and 512 hypotheses, or a single row."""
+    """A batch has at most `slots` slots and 1024 hypotheses, or a single row."""
     params, source = parameters(model_config), sentences(80, 6)
     together, made = search(model_config, params, source, 4, 0.6), []
 
     def counting(sentences, rows, *settings):
         made.append(rows)
-        return search_module.idle_state(sentences, rows, *settings)
+        return idle_state(sentences, rows, *settings)
 
     monkeypatch.setattr("transformer.decoding.pool.idle_state", counting)
     for slots in (1, 8 * 16, 32 * 16 - 1, 32 * 16, 10**6):
         found = search(model_config, params, source, 4, 0.6, slots=slots)
         assert_same(found, together)
-    assert made == [1, 8, 8, 32, 128]
+    assert made == [1, 8, 8, 32, 64]
 
 
 def test_outgrowing_a_size_changes_nothing(model_config, monkeypatch):
-    """A sentence without room for its output begins again in the next size."""
+    """A sentence without room for its output goes on in the next size."""
     params, source = parameters(model_config), sentences(30, 3)
     roomy, made = search(model_config, params, source, 4, 1.5), []
 
-    def counting(sentences, rows, beam, size, network):
-        made.append(size)
-        return search_module.idle_state(sentences, rows, beam, size, network)
+    def counting(state, chosen, rows, length, pad):
+        made.append((state.seen.shape[2], length))
+        return moved_rows(state, chosen, rows, length, pad)
 
-    monkeypatch.setattr("transformer.decoding.pool.idle_state", counting)
+    monkeypatch.setattr("transformer.decoding.pool.moved_rows", counting)
     monkeypatch.setattr(shapes, "_SIZES", (3,))
     assert_same(search(model_config, params, source, 4, 1.5), roomy)
-    assert made == [6, 9, 12]
+    assert made == [(6, 9), (9, 12)]
     assert roomy.lengths.min() <= 6 and roomy.lengths.max() == LENGTH
+
+
+def test_the_last_sentences_move_and_stay_the_same(model_config, monkeypatch):
+    """The last rows of a size go on in a larger one, the very last in fewer rows."""
+    params, source = parameters(model_config), sentences(80, 8)
+    still, moves = search(model_config, params, source, 4, 1.5), []
+
+    def counting(state, chosen, rows, length, pad):
+        moves.append((len(chosen), *state.seen.shape[::2], rows, length))
+        return moved_rows(state, chosen, rows, length, pad)
+
+    monkeypatch.setattr("transformer.decoding.pool.moved_rows", counting)
+    monkeypatch.setattr(shapes, "_SIZES", (6, 12))
+    assert_same(search(model_config, params, source, 4, 1.5), still)
+    (*upward, last) = moves
+    assert upward and all(move[2] == 6 and move[4] == 12 for move in upward)
+    assert last[0] <= 8 and last[1:] == (64, 12, 8, 12)
 
 
 def test_each_sentence_has_its_own_limit(model_config):
@@ -383,11 +407,11 @@ def test_search_stops_when_no_open_hypothesis_can_win(model_config):
         undecided, source, limits, prefixes, keys, network=network
     )
 
-    def found(enough: int) -> search_module.State:
+    def found(enough: int) -> State:
         """The state when so many rows are done."""
         return search_module.search(
             undecided,
-            search_module.idle_state(held, 12, 4, 200, network),
+            idle_state(held, 12, 4, 200, network),
             held,
             np.arange(12, dtype=np.int32),
             np.int32(enough),

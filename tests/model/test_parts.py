@@ -45,7 +45,7 @@ def test_shifting_a_position_is_a_rotation():
 def test_attention_example():
     """Raw scores (0, 2, 2) with d_k = 2 give 10.84, 44.58 and 44.58 percent."""
     queries = jnp.array([[0.0, 2.0]])[None, None]
-    keys = jnp.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])[None, None]
+    keys = jnp.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]).T[None, None]
     mask = jnp.ones((1, 1, 1, 3), bool)
     weights = attention_weights(queries, keys, mask, "float32")[0, 0, 0]
     np.testing.assert_allclose(weights, [0.10838, 0.44581, 0.44581], atol=1e-4)
@@ -58,7 +58,7 @@ def test_attention_is_a_loop_over_positions():
     mask = draw.random((2, 1, 4, 4)) < 0.7
     mask[..., 0] = True
     got = attention_weights(
-        jnp.asarray(queries), jnp.asarray(keys), jnp.asarray(mask), "float32"
+        *map(jnp.asarray, (queries, keys.swapaxes(2, 3), mask)), "float32"
     )
     for b, h, t in np.ndindex(2, 3, 4):
         scores = keys[b, h] @ queries[b, h, t] / np.sqrt(5)

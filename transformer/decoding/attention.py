@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import ModelConfig
 from transformer.decoding.scoring import forced_outputs
-from transformer.decoding.search import Network
+from transformer.decoding.state import Network
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-_GROUP = 64  # pieces whose largest is found first
+_GROUPS = range(32, 65)  # pieces whose largest is found first
 
 
 def allowed_pieces(
@@ -70,19 +70,21 @@ def largest(
     largest maxima, and few groups are quickly searched.
     """
     width = values.shape[-1]
-    num_groups = -(-width // _GROUP)
+    # A size that divides the width: nothing need be copied to fill the last group.
+    group = next((size for size in _GROUPS if width % size == 0), _GROUPS[-1])
+    num_groups = -(-width // group)
     if count >= num_groups:
         best, index = jax.lax.top_k(values, count)  # which is a list
         return best, index
-    surplus = [(0, 0)] * (values.ndim - 1) + [(0, num_groups * _GROUP - width)]
+    surplus = [(0, 0)] * (values.ndim - 1) + [(0, num_groups * group - width)]
     padded = jnp.pad(values, surplus, constant_values=-jnp.inf)
-    grouped = padded.reshape(*values.shape[:-1], num_groups, _GROUP)
+    grouped = padded.reshape(*values.shape[:-1], num_groups, group)
     _, groups = jax.lax.top_k(grouped.max(axis=-1), count)
     groups = jnp.sort(groups, axis=-1)  # so that equal values keep their order
     found = jnp.take_along_axis(grouped, groups[..., None], axis=-2)
     best, index = jax.lax.top_k(found.reshape(*values.shape[:-1], -1), count)
-    group = jnp.take_along_axis(groups, index // _GROUP, axis=-1)
-    return best, group * _GROUP + index % _GROUP
+    chosen = jnp.take_along_axis(groups, index // group, axis=-1)
+    return best, chosen * group + index % group
 
 
 def sample(

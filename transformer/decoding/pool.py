@@ -1,31 +1,33 @@
 """Rows that are searched at once, and sentences that take turns in them.
 
 Sentences are sorted by length into a few sizes. A size is the width of the sources and
-the room for output; outgrowing it sends a sentence to the next size, from its start.
+the room for output; a sentence that outgrows it goes on in the next size.
 In each size a fixed number of rows is searched: a sentence that is done leaves its row
-to the next one, so that no row waits for the longest sentence of a batch. The shapes,
-and with them the compilations, are few whatever the text.
+to the next one, so that no row waits for the longest sentence of a batch. The last ones
+of a size go on in another, beside its sentences. The shapes, and with them the
+compilations, are few whatever the text.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from transformer.decoding.search import (
+from transformer.decoding.search import encode, search
+from transformer.decoding.shapes import rows_for, size_for
+from transformer.decoding.state import (
     Network,
     Rules,
     Sentences,
     State,
-    encode,
     idle_state,
-    search,
+    moved_rows,
 )
-from transformer.decoding.shapes import rows_for, size_for
 
-_MOST_HYPOTHESES = 512  # of all rows together
+_MOST_HYPOTHESES = 1024  # of all rows together
+_FEW = 8  # rows for the last sentences
 
 
 class Job(NamedTuple):
@@ -47,6 +49,18 @@ class Found(NamedTuple):
     log_prob: float
     score: float
     finished: bool
+
+
+class _Left(NamedTuple):
+    """What is to go on in another size, or in fewer rows.
+
+    `rows` are those of the state and their jobs; other jobs begin `anew`.
+    """
+
+    state: State
+    size: int
+    rows: dict[int, int]
+    anew: list[int]
 
 
 class Pool:
@@ -74,18 +88,19 @@ class Pool:
 
         At least one hypothesis: where none has ended, the best of the open ones.
         """
+        self._has_prefixes = any(job.prefix for job in jobs)
         waiting: dict[int, list[int]] = {}
         for number, job in enumerate(jobs):
             waiting.setdefault(self._size(self._room(job)), []).append(number)
-        while waiting:
-            size = min(waiting)
+        left: _Left | None = None
+        while waiting or left:
+            size = left.size if left else min(waiting)
             # Longest first, so that the last rows to be done are quickly done.
-            numbers = sorted(waiting.pop(size), key=lambda n: -len(jobs[n].source))
-            for number, found in self._run_size(jobs, numbers, size):
-                if found is None:
-                    waiting.setdefault(self._size(size + 1), []).append(number)
-                else:
-                    yield number, found
+            numbers = sorted(waiting.pop(size, []), key=lambda n: -len(jobs[n].source))
+            larger = min((s for s in waiting if s > size), default=None)
+            left = yield from self._run_size(jobs, numbers, size, larger, left)
+            if left:
+                waiting.setdefault(left.size, []).extend(left.anew)
 
     def _room(self, job: Job) -> int:
         """Tokens of the output that are likely to do, or those of the source."""
@@ -96,18 +111,40 @@ class Pool:
         """The smallest size for `length` tokens."""
         return size_for(length, self._max_positions)
 
-    def _run_size(
-        self, jobs: Sequence[Job], numbers: list[int], size: int
-    ) -> Iterator[tuple[int, list[Found] | None]]:
-        """Searches in one size; a job that needs more room gives None."""
+    def _rows(self, count: int, size: int) -> int:
+        """How many rows `count` sentences are searched in."""
         most = min(self._slots // size, _MOST_HYPOTHESES // self._rules.beam)
-        rows = rows_for(len(numbers), most)
-        enough = max(1, rows // 8)
-        pending = deque(numbers)
+        return rows_for(count, most)
+
+    def _run_size(
+        self,
+        jobs: Sequence[Job],
+        numbers: list[int],
+        size: int,
+        larger: int | None,
+        left: _Left | None,
+    ) -> Generator[tuple[int, list[Found]], None, _Left | None]:
+        """Searches in one size, for `numbers` and what another size has `left`.
+
+        Returns what is better done elsewhere: sentences that need more room, and the
+        last few, for which so many rows are too many. `larger` is the next size that
+        is to come, where they can go on beside others.
+        """
+        kept = list(left.rows.items()) if left else []
+        rows = self._rows(len(numbers) + max(len(kept), _FEW * bool(left)), size)
+        pending = deque([*(number for _, number in kept[rows:]), *numbers])
+        kept = kept[:rows]
+        working = {row: number for row, (_, number) in enumerate(kept)}
+        outgrown: dict[int, int] = {}
         arrived: deque[tuple[int, int]] = deque()  # places among `arrivals`, and jobs
-        working: dict[int, int] = {}  # rows and their jobs
-        state: State | None = None
-        while pending or arrived or working:
+        state: Any = None
+        arrivals: Any = None
+        if left:
+            chosen = [row for row, _ in kept]
+            moved = moved_rows(left.state, chosen, rows, size, self._network.ids.pad)
+            state, arrivals = map(self._on_device, (moved, moved.sentences))
+        enough = max(1, rows // 8)
+        while True:
             if not arrived and pending:
                 taken = [pending.popleft() for _ in range(min(rows, len(pending)))]
                 arrivals = self._encode([jobs[n] for n in taken], rows, size)
@@ -117,34 +154,50 @@ class Pool:
                     idle_state(arrivals, rows, self._rules.beam, size, self._network)
                 )
             places = np.full(rows, -1, np.int32)
+            clogged = len(outgrown) > rows // 2
             for row in range(rows):
-                if row not in working and arrived:
+                free = row not in working and row not in outgrown and not clogged
+                if free and arrived:
                     places[row], working[row] = arrived.popleft()
-            more = bool(arrived or pending)
-            idle = rows - len(working)
-            until = np.int32(min(idle + enough, rows) if more else rows)
+            idle, few = rows - len(working), 0
+            if arrived or pending:
+                until = min(idle + enough, rows)
+            else:
+                if larger or outgrown:
+                    few = rows // 4
+                elif self._rows(_FEW, size) < rows // 4:
+                    few = _FEW
+                until = rows - few
+            if (places < 0).all() and (len(working) <= few or clogged):
+                break
             state = search(
                 self._params,
                 state,
                 arrivals,
-                *self._on_device((places, until, self._alpha)),
+                *self._on_device((places, np.int32(until), self._alpha)),
                 network=self._network,
                 rules=self._rules,
             )
             done, settled = jax.device_get((state.done, state.settled))
-            leaving = [row for row in working if done[row]]
             results = jax.device_get((state.open, state.ended))
-            for row in leaving:
+            for row in [row for row in working if done[row]]:
                 number = working.pop(row)
-                enough_room = settled[row] or size == self._max_positions
-                yield number, self._found(results, row) if enough_room else None
+                if settled[row] or size == self._max_positions:
+                    yield number, self._found(results, row)
+                else:
+                    outgrown[row] = number
+        anew = [*(number for _, number in arrived), *pending]
+        if not (outgrown or working or anew):
+            return None
+        next_size = self._size(size + 1) if outgrown else larger or size
+        return _Left(jax.device_get(state), next_size, outgrown | working, anew)
 
     def _encode(self, jobs: list[Job], rows: int, size: int) -> Sentences:
         """Sources as rows of a batch, and through the encoder."""
         pad = self._network.ids.pad
         source = np.full((rows, size), pad, np.int32)
         limits = np.zeros(rows, np.int32)
-        longest_prefix = size if any(job.prefix for job in jobs) else 0
+        longest_prefix = size if self._has_prefixes else 0
         prefixes = np.full((rows, longest_prefix), pad, np.int32)
         keys = np.zeros((rows, 2), np.uint32)
         for row, job in enumerate(jobs):

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from transformer.config import ModelConfig
-from transformer.decoding.search import Network
 from transformer.decoding.shapes import rows_for, size_for
+from transformer.decoding.state import Network
 from transformer.model import Transformer, stacked_attention
 
 _SLOTS = 1024  # of a batch: all their logits are held at once

@@ -14,106 +14,24 @@ hypothesis's own past, so neither changing rows nor reordering beams moves any.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from transformer.config import ModelConfig
 from transformer.decoding.candidates import allowed_pieces, largest, sample
-from transformer.model import KeyValues, Transformer
-
-
-class SpecialIds(NamedTuple):
-    """The vocabulary's ids that a search must know."""
-
-    pad: int
-    bos: int
-    eos: int
-
-
-class Network(NamedTuple):
-    """What the parameters belong to: one model, or several whose mean is searched."""
-
-    models: tuple[ModelConfig, ...]
-    vocab_size: int
-    ids: SpecialIds
-
-    @property
-    def max_positions(self) -> int | None:
-        """Length of the shortest learned table of positions, if there is one."""
-        learned = (m for m in self.models if m.positions == "learned")
-        return min((m.max_positions for m in learned), default=None)
-
-
-class Rules(NamedTuple):
-    """How to search: the keys of the configuration that the compiled code knows.
-
-    With a `temperature` there is one hypothesis, and its pieces are drawn.
-    """
-
-    beam: int
-    nbest: int = 1
-    min_length: int = 0
-    no_repeat_ngram: int = 0
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-
-
-class Sentences(NamedTuple):
-    """Encoded sources, with what each one's output must keep to.
-
-    `limits` are the longest outputs, EOS counted. `prefixes` are the first pieces of
-    each output, then padding; no columns where there are none. `keys` are the
-    sentences' own random streams.
-    """
-
-    memory: tuple[tuple[KeyValues, ...], ...]
-    real: Bool[Array, "B S"]
-    limits: Int[Array, "B"]
-    prefixes: Int[Array, "B P"]
-    keys: UInt32[Array, "B 2"]
-
-
-class Hypotheses(NamedTuple):
-    """Token sequences of B sentences, the best first; an empty slot has -inf.
-
-    `lengths` count the EOS of a finished hypothesis; after it there is padding. Scores
-    are log-probabilities (in nats) divided by the length penalty.
-    """
-
-    tokens: Int[Array, "B K L"]
-    log_probs: Float[Array, "B K"]
-    scores: Float[Array, "B K"]
-    lengths: Int[Array, "B K"]
-
-
-class State(NamedTuple):
-    """Rows of a search between two steps.
-
-    `steps` are the tokens in a row's open hypotheses. A row that is `done` waits for
-    the next sentence; it is `settled` if nothing longer could have changed its result.
-    `seen` holds, for each open hypothesis and slot of the ring, which beam's keys and
-    values are its own there, or -1.
-    """
-
-    sentences: Sentences
-    steps: Int[Array, "B"]
-    open: Hypotheses
-    ended: Hypotheses
-    done: Bool[Array, "B"]
-    settled: Bool[Array, "B"]
-    slot: Int[Array, ""]
-    seen: Int[Array, "B K L"]
-    caches: tuple[tuple[KeyValues, ...], ...]
-
-
-def length_penalty(length: Array | int, alpha: Array | float) -> Float[Array, "..."]:
-    """lp(Y) = ((5 + |Y|) / 6)^alpha; |Y| counts EOS. alpha = 0 is no penalty."""
-    return ((5.0 + jnp.asarray(length, jnp.float32)) / 6.0) ** alpha
+from transformer.decoding.state import (
+    Hypotheses,
+    Network,
+    Rules,
+    Sentences,
+    SpecialIds,
+    State,
+    length_penalty,
+    no_hypotheses,
+)
+from transformer.model import Transformer
 
 
 @functools.partial(jax.jit, static_argnames="network")
@@ -139,38 +57,6 @@ def encode(
         encoded = bound.encode(source, real.astype(jnp.int32), positions, True)
         memory.append(bound.memory(encoded))
     return Sentences(tuple(memory), real, limits, prefixes, keys)
-
-
-def idle_state(
-    sentences: Sentences, rows: int, beam: int, length: int, network: Network
-) -> State:
-    """Rows without sentences, for `sentences` like these and outputs up to `length`.
-
-    NumPy arrays: all that matters of them is that every row is done.
-    """
-
-    def build() -> State:
-        nothing = _nothing(rows, beam, length, network.ids.pad)
-        number = jnp.zeros(rows, jnp.int32)
-        return State(
-            sentences=jax.tree.map(
-                lambda a: jnp.zeros((rows, *a.shape[1:]), a.dtype), sentences
-            ),
-            steps=number,
-            open=nothing,
-            ended=nothing,
-            done=number > 0,
-            settled=number > 0,
-            slot=jnp.zeros((), jnp.int32),
-            seen=jnp.zeros((rows, beam, length), jnp.int32),
-            caches=tuple(
-                Transformer(c, network.vocab_size).empty_cache(rows, beam, length)
-                for c in network.models
-            ),
-        )
-
-    state = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), jax.eval_shape(build))
-    return state._replace(done=np.ones(rows, bool))
 
 
 @functools.partial(
@@ -208,16 +94,6 @@ def search(
     return jax.lax.while_loop(go_on, step, state)
 
 
-def _nothing(rows: int, beam: int, length: int, pad: int) -> Hypotheses:
-    """Only empty slots."""
-    return Hypotheses(
-        tokens=jnp.full((rows, beam, length), pad, jnp.int32),
-        log_probs=jnp.full((rows, beam), -jnp.inf),
-        scores=jnp.full((rows, beam), -jnp.inf),
-        lengths=jnp.zeros((rows, beam), jnp.int32),
-    )
-
-
 def _where(rows: Bool[Array, "B"], yes: Any, no: Any) -> Any:
     """Trees of arrays whose rows come from `yes` or from `no`."""
 
@@ -234,7 +110,7 @@ def _admit(
     rows, beam, length = state.seen.shape
     arriving = places >= 0
     taken = jax.tree.map(lambda array: array[jnp.maximum(places, 0)], arrivals)
-    nothing = _nothing(rows, beam, length, pad)
+    nothing = no_hypotheses(rows, beam, length, pad)
     first = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf)
     empty = nothing._replace(log_probs=jnp.broadcast_to(first, (rows, beam)))
     return state._replace(
@@ -330,19 +206,22 @@ def _candidates(
             prefixes, state.steps[:, None], axis=1, mode="fill", fill_value=ids.pad
         )[:, 0]
         forced = jnp.where(forced == ids.pad, -1, forced)
-    allowed = allowed_pieces(
-        state.open.tokens,
-        state.steps,
-        forced,
-        num_pieces,
-        never=(ids.pad, ids.bos),
-        eos=ids.eos,
-        min_length=rules.min_length,
-        no_repeat_ngram=rules.no_repeat_ngram,
-    )
+    never = (ids.pad, ids.bos)
     # The log-probabilities are the model's: what is barred keeps its share of them.
     log_total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
-    open_to = jnp.where(allowed, logits, -jnp.inf)
+    open_to = logits
+    if forced is not None or rules.bar_pieces:
+        allowed = allowed_pieces(
+            state.open.tokens,
+            state.steps,
+            forced,
+            num_pieces,
+            never=never,
+            eos=ids.eos,
+            min_length=rules.min_length,
+            no_repeat_ngram=rules.no_repeat_ngram,
+        )
+        open_to = jnp.where(allowed, logits, -jnp.inf)
     if rules.temperature:
         drawn = sample(
             open_to[:, 0],
@@ -357,7 +236,10 @@ def _candidates(
     else:
         # Two per slot, so that `beam` stay open if all others end; greedy has one.
         wanted = 2 * beam if beam > 1 else 1
-        best, piece = largest(open_to, min(wanted, num_pieces))
+        # What is never output is taken from among the best: quicker than from all.
+        best, piece = largest(open_to, min(wanted + len(never), num_pieces))
+        barred = (piece[..., None] == jnp.asarray(never)).any(axis=-1)
+        best = jnp.where(barred, -jnp.inf, best)
     totals = state.open.log_probs[:, :, None] + (best - log_total)
     per_slot = totals.shape[2]
     count = min(2 * beam if beam > 1 else 1, beam * per_slot)

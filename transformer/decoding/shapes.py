@@ -1,7 +1,8 @@
 """The few shapes that arrays of sentences have, so that few programs are compiled."""
 
 _SIZES = (16, 32, 64, 128)  # then multiples of the last
-_ROWS = (1, 8, 32, 64, 128)
+_ROWS = (1, 8, 32, 64, 128, 256)
+_FEW = 8
 
 
 def size_for(length: int, most: int | None = None) -> int:
@@ -15,9 +16,11 @@ def size_for(length: int, most: int | None = None) -> int:
 
 
 def rows_for(count: int, most: int) -> int:
-    """The smallest number of rows for `count` sentences, or the largest below `most`.
+    """The most rows that `count` sentences fill, up to `most`; 8 rows for 2 to 8.
 
-    At least 1.
+    Not all sentences have a row of their own then, but no row is idle from the start.
     """
     possible = [rows for rows in _ROWS if rows <= most] or [1]
-    return next((rows for rows in possible if rows >= count), possible[-1])
+    if count <= _FEW:
+        return next((rows for rows in possible if rows >= count), possible[-1])
+    return max((rows for rows in possible if rows <= count), default=possible[0])

@@ -13,7 +13,7 @@ from transformer.data.text import is_blank
 from transformer.data.vocabulary import Vocabulary
 from transformer.decoding.pool import Found, Job, Pool
 from transformer.decoding.scoring import Score, score_pairs, word_alignment
-from transformer.decoding.search import Network, Rules, SpecialIds
+from transformer.decoding.state import Network, Rules, SpecialIds
 from transformer.errors import UserError
 from transformer.training import (
     Checkpoints,

@@ -13,9 +13,12 @@ from transformer.model.products import product
 
 
 class KeyValues(NamedTuple):
-    """What attention looks at: keys and values, head by head."""
+    """What attention looks at: keys and values, head by head.
 
-    keys: Float[Array, "B H S Dk"]
+    The keys stand as columns, ready for the product with queries.
+    """
+
+    keys: Float[Array, "B H Dk S"]
     values: Float[Array, "B H S Dv"]
 
 
@@ -34,7 +37,7 @@ def causal_mask(length: int) -> Bool[Array, "1 1 T T"]:
 
 def attention_weights(
     queries: Float[Array, "B H T Dk"],
-    keys: Float[Array, "B H S Dk"],
+    keys: Float[Array, "B H Dk S"],
     mask: Bool[Array, "#B 1 #T S"],
     dtype: str,
 ) -> Float[Array, "B H T S"]:
@@ -44,7 +47,7 @@ def attention_weights(
     consequence, since such a row is padding.
     """
     scaled = queries * queries.shape[-1] ** -0.5
-    scores = product("bhtk,bhsk->bhts", scaled, keys, dtype)
+    scores = product("bhtk,bhks->bhts", scaled, keys, dtype)
     # Half of the least float: the maximum can be subtracted from it without overflow.
     scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min / 2)
     return jax.nn.softmax(scores, axis=-1)
@@ -61,7 +64,7 @@ def fused_attention(
     mask = jnp.broadcast_to(mask, (*mask.shape[:2], queries.shape[2], mask.shape[3]))
     out = jax.nn.dot_product_attention(
         queries.swapaxes(1, 2).astype(dtype),
-        key_values.keys.swapaxes(1, 2).astype(dtype),
+        jnp.moveaxis(key_values.keys, 3, 1).astype(dtype),
         key_values.values.swapaxes(1, 2).astype(dtype),
         mask=mask,
         implementation="cudnn" if on_cudnn else "xla",
@@ -112,10 +115,11 @@ class MultiHeadAttention(nn.Module):
     def key_values(self, x: Float[Array, "B S D"]) -> KeyValues:
         """Projects what is looked at: `x` times W^K and W^V."""
         dtype = self.config.dtype
-        keys = product("bsd,dhk->bhsk", x, self.key, dtype)
+        keys = product("bsd,dhk->bhks", x, self.key, dtype)
         values = product("bsd,dhk->bhsk", x, self.value, dtype)
         if self.config.attention_bias:
-            keys, values = keys + self.key_bias, values + self.value_bias
+            keys = keys + self.key_bias.swapaxes(1, 2)
+            values = values + self.value_bias
         return KeyValues(keys, values)
 
     def __call__(

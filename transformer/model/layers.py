@@ -137,10 +137,10 @@ class DecoderLayer(nn.Module):
         """
         inputs = self.self_residual.before(x)
         place = slot * x.shape[1]
-        cache = jax.tree.map(
-            lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, place, 2),
-            cache,
-            self.self_attention.key_values(inputs),
+        new = self.self_attention.key_values(inputs)
+        put = jax.lax.dynamic_update_slice_in_dim
+        cache = KeyValues(
+            put(cache.keys, new.keys, place, 3), put(cache.values, new.values, place, 2)
         )
         out = self.self_attention(inputs, cache, mask, deterministic=True)
         x = self.self_residual.after(x, out, deterministic=True)

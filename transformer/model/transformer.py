@@ -148,8 +148,10 @@ class Transformer(nn.Module):
     def empty_cache(self, batch: int, beam: int, length: int) -> tuple[KeyValues, ...]:
         """Room for the keys and values of `length` steps of `beam` hypotheses."""
         c = self.config
-        places = (batch, c.num_heads, length * beam)
-        layer = KeyValues(jnp.zeros((*places, c.d_k)), jnp.zeros((*places, c.d_v)))
+        heads, places = (batch, c.num_heads), length * beam
+        layer = KeyValues(
+            jnp.zeros((*heads, c.d_k, places)), jnp.zeros((*heads, places, c.d_v))
+        )
         return (layer,) * c.num_layers
 
     def decode_step(
@@ -173,7 +175,7 @@ class Transformer(nn.Module):
         Returns the logits with the cache that holds this step as well.
         """
         x = self._embed(self.target_table, tokens)
-        length = cache[0].keys.shape[2] // tokens.shape[1]
+        length = cache[0].keys.shape[3] // tokens.shape[1]
         x = x + self._position(positions[:, None], length, "target")
         new_cache = []
         for layer, own, looked_at in zip(
