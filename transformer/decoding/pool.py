@@ -8,12 +8,14 @@ of a size go on in another, beside its sentences. The shapes, and with them the
 compilations, are few whatever the text.
 """
 
+import dataclasses
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Int
 
 from transformer.decoding.search import encode, search
 from transformer.decoding.shapes import rows_for, size_for
@@ -63,6 +65,62 @@ class _Left(NamedTuple):
     anew: list[int]
 
 
+@dataclasses.dataclass
+class _Rows:
+    """The rows of one size, by number, and the jobs in them and before them.
+
+    Of those that are `arrived`, sources have been encoded: they have their places
+    among the newest arrivals. Rows that are `outgrown` are full, and wait.
+    """
+
+    count: int
+    pending: deque[int]
+    arrived: deque[tuple[int, int]] = dataclasses.field(default_factory=deque)
+    working: dict[int, int] = dataclasses.field(default_factory=dict)
+    outgrown: dict[int, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def supplied(self) -> bool:
+        """Whether any sentence waits for a row."""
+        return bool(self.arrived or self.pending)
+
+    @property
+    def clogged(self) -> bool:
+        """Whether too many rows are full to go on with the others."""
+        return len(self.outgrown) > self.count // 2
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether any job is not yet done."""
+        return bool(self.outgrown or self.working or self.supplied)
+
+    def next_batch(self) -> list[int]:
+        """Jobs to be encoded now: none while encoded ones wait."""
+        if self.arrived:
+            return []
+        size = min(self.count, len(self.pending))
+        batch = [self.pending.popleft() for _ in range(size)]
+        self.arrived.extend(enumerate(batch))
+        return batch
+
+    def take_places(self) -> Int[np.ndarray, "rows"]:
+        """Puts jobs in free rows: for each row a place among the arrivals, or -1."""
+        places = np.full(self.count, -1, np.int32)
+        if not self.clogged:
+            for row in range(self.count):
+                free = row not in self.working and row not in self.outgrown
+                if free and self.arrived:
+                    places[row], self.working[row] = self.arrived.popleft()
+        return places
+
+    def enough_done(self, few: int) -> np.int32:
+        """Rows that are to be done before others take their places, or leave."""
+        if not self.supplied:
+            return np.int32(self.count - few)
+        idle = self.count - len(self.working)
+        return np.int32(min(idle + max(1, self.count // 8), self.count))
+
+
 class Pool:
     """Searches for the outputs of sentences with one network."""
 
@@ -82,6 +140,7 @@ class Pool:
         self._alpha = np.float32(alpha)
         self._slots = slots
         self._max_positions = network.max_positions
+        self._has_prefixes = False
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, list[Found]]]:
         """Each job's number and its best hypotheses, the best first, in any order.
@@ -111,7 +170,7 @@ class Pool:
         """The smallest size for `length` tokens."""
         return size_for(length, self._max_positions)
 
-    def _rows(self, count: int, size: int) -> int:
+    def _most_rows(self, count: int, size: int) -> int:
         """How many rows `count` sentences are searched in."""
         most = min(self._slots // size, _MOST_HYPOTHESES // self._rules.beam)
         return rows_for(count, most)
@@ -131,66 +190,59 @@ class Pool:
         is to come, where they can go on beside others.
         """
         kept = list(left.rows.items()) if left else []
-        rows = self._rows(len(numbers) + max(len(kept), _FEW * bool(left)), size)
-        pending = deque([*(number for _, number in kept[rows:]), *numbers])
-        kept = kept[:rows]
-        working = {row: number for row, (_, number) in enumerate(kept)}
-        outgrown: dict[int, int] = {}
-        arrived: deque[tuple[int, int]] = deque()  # places among `arrivals`, and jobs
+        count = self._most_rows(len(numbers) + max(len(kept), _FEW * bool(left)), size)
+        rows = _Rows(count, deque(n for _, n in kept[count:]))
+        rows.pending.extend(numbers)
         state: Any = None
-        arrivals: Any = None
         if left:
-            chosen = [row for row, _ in kept]
-            moved = moved_rows(left.state, chosen, rows, size, self._network.ids.pad)
+            rows.working = {row: n for row, (_, n) in enumerate(kept[:count])}
+            chosen = [row for row, _ in kept[:count]]
+            moved = moved_rows(left.state, chosen, count, size, self._network.ids.pad)
             state, arrivals = map(self._on_device, (moved, moved.sentences))
-        enough = max(1, rows // 8)
         while True:
-            if not arrived and pending:
-                taken = [pending.popleft() for _ in range(min(rows, len(pending)))]
-                arrivals = self._encode([jobs[n] for n in taken], rows, size)
-                arrived.extend(enumerate(taken))
+            if batch := rows.next_batch():
+                arrivals = self._encode([jobs[n] for n in batch], count, size)
             if state is None:
                 state = self._on_device(
-                    idle_state(arrivals, rows, self._rules.beam, size, self._network)
+                    idle_state(arrivals, count, self._rules.beam, size, self._network)
                 )
-            places = np.full(rows, -1, np.int32)
-            clogged = len(outgrown) > rows // 2
-            for row in range(rows):
-                free = row not in working and row not in outgrown and not clogged
-                if free and arrived:
-                    places[row], working[row] = arrived.popleft()
-            idle, few = rows - len(working), 0
-            if arrived or pending:
-                until = min(idle + enough, rows)
-            else:
-                if larger or outgrown:
-                    few = rows // 4
-                elif self._rows(_FEW, size) < rows // 4:
-                    few = _FEW
-                until = rows - few
-            if (places < 0).all() and (len(working) <= few or clogged):
+            places = rows.take_places()
+            few = self._few(rows, size, larger)
+            if (places < 0).all() and (len(rows.working) <= few or rows.clogged):
                 break
             state = search(
                 self._params,
                 state,
                 arrivals,
-                *self._on_device((places, np.int32(until), self._alpha)),
+                *self._on_device((places, rows.enough_done(few), self._alpha)),
                 network=self._network,
                 rules=self._rules,
             )
             done, settled = jax.device_get((state.done, state.settled))
             results = jax.device_get((state.open, state.ended))
-            for row in [row for row in working if done[row]]:
-                number = working.pop(row)
+            for row in [row for row in rows.working if done[row]]:
+                number = rows.working.pop(row)
                 if settled[row] or size == self._max_positions:
                     yield number, self._found(results, row)
                 else:
-                    outgrown[row] = number
-        anew = [*(number for _, number in arrived), *pending]
-        if not (outgrown or working or anew):
+                    rows.outgrown[row] = number
+        if not rows.unfinished:
             return None
-        next_size = self._size(size + 1) if outgrown else larger or size
-        return _Left(jax.device_get(state), next_size, outgrown | working, anew)
+        next_size = self._size(size + 1) if rows.outgrown else larger or size
+        return _Left(
+            state=jax.device_get(state),
+            size=next_size,
+            rows=rows.outgrown | rows.working,
+            anew=[*(number for _, number in rows.arrived), *rows.pending],
+        )
+
+    def _few(self, rows: _Rows, size: int, larger: int | None) -> int:
+        """How many working rows are so few that their sentences had better move."""
+        if rows.supplied:
+            return 0
+        if larger or rows.outgrown:
+            return rows.count // 4
+        return _FEW if self._most_rows(_FEW, size) < rows.count // 4 else 0
 
     def _encode(self, jobs: list[Job], rows: int, size: int) -> Sentences:
         """Sources as rows of a batch, and through the encoder."""
