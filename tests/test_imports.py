@@ -127,7 +127,8 @@ def test_imports_run_one_way(module: str) -> None:
 def test_package_init_imports_nothing_before_it_is_asked() -> None:
     """Importing any room imports `transformer`, so that must not load the others.
 
-    The commands set JAX up after they have imported one. The translator comes late.
+    The commands set JAX up after they have imported one. The translator comes late,
+    and what only training needs, and takes long to import, does not come with it.
     """
     program = (
         "import sys, transformer\n"
@@ -135,6 +136,7 @@ def test_package_init_imports_nothing_before_it_is_asked() -> None:
         "assert not [name for name in sys.modules if name.startswith('transformer.')]\n"
         "from transformer import Translator\n"
         "assert Translator.__module__ == 'transformer.decoding.translator'\n"
+        "assert 'tensorboardX' not in sys.modules\n"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)

@@ -4,8 +4,6 @@ import json
 import math
 from pathlib import Path
 
-from tensorboardX import SummaryWriter
-
 from transformer.training.run_folder import RunFolder, write_whole
 
 
@@ -17,6 +15,10 @@ class MetricsWriter:
         self._path = folder.metrics_path
         _cut(self._path, step)
         self._lines = open(self._path, "a", encoding="utf-8")  # noqa: SIM115
+        # Here because it imports PyTorch where that is installed: seconds that commands
+        # which only read a run's folder need not wait.
+        from tensorboardX import SummaryWriter
+
         self._events = SummaryWriter(str(folder.path), purge_step=step + 1)
 
     def write(self, step: int, values: dict[str, float]) -> None:
