@@ -24,8 +24,6 @@ import dataclasses
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -33,11 +31,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from contenders import Contender, answer
 from ctranslate2_weights import ctranslate2_model
 from train_speed import SIZES
 
 from configs import base
-from transformer.command_line import MALLOC_SETTINGS
 from transformer.config import Config
 from transformer.data import Vocabulary
 from transformer.decoding import Translator
@@ -255,41 +253,13 @@ def work(flags: argparse.Namespace) -> None:
         turn = scheme(flags, dtype)
     else:
         turn = peer(flags, dtype, int(batch_size[0]))
-    print("ready", flush=True)
-    for line in sys.stdin:
+
+    def timed(alpha: float) -> tuple[float, list[list[str]]]:
         begin = time.perf_counter()
-        found = turn(float(line))
-        seconds = time.perf_counter() - begin
-        print(json.dumps({"seconds": seconds, "found": found}), flush=True)
+        found = turn(alpha)
+        return time.perf_counter() - begin, found
 
-
-class Contender:
-    """The other end of `work`."""
-
-    def __init__(self, name: str):
-        """Starts the process."""
-        self._process = subprocess.Popen(
-            [sys.executable, *sys.argv, f"--contender={name}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"GLIBC_TUNABLES": MALLOC_SETTINGS},
-        )
-        assert self._process.stdout and self._process.stdout.readline() == "ready\n"
-
-    def turn(self, alpha: float) -> tuple[float, list[list[str]]]:
-        """Seconds and translations."""
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(f"{alpha}\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
-        return answer["seconds"], answer["found"]
-
-    def close(self) -> None:
-        """Ends the process."""
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait()
+    answer(timed)
 
 
 def preferred(
@@ -329,7 +299,7 @@ def main() -> None:
         work(flags)
         return
     names = flags.contenders.split(",")
-    contenders = {name: Contender(name) for name in names}
+    contenders = {name: Contender(f"--contender={name}") for name in names}
     outputs = {name: one.turn(0.0)[1] for name, one in contenders.items()}
     for one in contenders.values():
         one.turn(0.6)  # shapes that only this alpha meets

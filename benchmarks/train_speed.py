@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from contenders import Contender, answer
 
 from configs import base
-from transformer.command_line import MALLOC_SETTINGS
 from transformer.config import Config
 from transformer.data import (
     Corpus,
@@ -196,7 +195,7 @@ def peer(
 
 
 def work(contender: str, size: str, paths: list[str], folder: Path) -> None:
-    """A contender's process: for each line on stdin, a turn of so many seconds."""
+    """A contender's process: turns of so many seconds, target tokens per second."""
     *kind, dtype = contender.split("-")
     corpus, vocabulary = load(paths, folder, configuration(size, "float32"))
     if kind[0] == "ours":
@@ -204,13 +203,15 @@ def work(contender: str, size: str, paths: list[str], folder: Path) -> None:
     else:
         update = peer(size, dtype, len(kind) > 1, corpus, vocabulary)
     update()
-    print("ready", flush=True)
-    for line in sys.stdin:
+
+    def turn(seconds: float) -> float:
         update()
         begin, tokens = time.perf_counter(), 0
-        while time.perf_counter() - begin < float(line):
+        while time.perf_counter() - begin < seconds:
             tokens += update()
-        print(tokens / (time.perf_counter() - begin), flush=True)
+        return tokens / (time.perf_counter() - begin)
+
+    answer(turn)
 
 
 def peak(size: int = 2048) -> float:
@@ -245,37 +246,21 @@ def operations_per_slot(config: Config, vocab_size: int) -> float:
 
 
 def measure(
-    size: str,
-    contenders: list[str],
-    paths: list[str],
-    folder: Path,
-    seconds: float,
-    rounds: int,
+    size: str, names: list[str], folder: Path, seconds: float, rounds: int
 ) -> dict[str, float]:
     """Medians of turns that all contenders of a size take one after another."""
-    environment = os.environ | {"GLIBC_TUNABLES": MALLOC_SETTINGS}
-    command = [sys.executable, __file__, f"--text={','.join(paths)}", f"--size={size}"]
-    processes: dict[str, Any] = {}
-    found: dict[str, list[float]] = {name: [] for name in contenders}
-    for name in contenders:
-        processes[name] = subprocess.Popen(
-            [*command, f"--contender={name}", f"--folder={folder}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
+    contenders, found = {}, {name: list[float]() for name in names}
+    for name in names:
+        contenders[name] = Contender(
+            f"--size={size}", f"--contender={name}", f"--folder={folder}"
         )
-        assert processes[name].stdout.readline() == "ready\n", name
         print(f"{size}, {name}: ready", file=sys.stderr)
     for _ in range(rounds):
-        for name, process in processes.items():
-            process.stdin.write(f"{seconds}\n")
-            process.stdin.flush()
-            found[name].append(float(process.stdout.readline()))
+        for name, contender in contenders.items():
+            found[name].append(contender.turn(seconds))
             print(f"{size}, {name}: {found[name][-1]:,.0f}", file=sys.stderr)
-    for process in processes.values():
-        process.stdin.close()
-        process.wait()
+    for contender in contenders.values():
+        contender.close()
     return {name: statistics.median(rates) for name, rates in found.items()}
 
 
@@ -302,7 +287,6 @@ def main() -> None:
             rates = measure(
                 size,
                 flags.contenders.split(","),
-                paths,
                 Path(folder),
                 flags.seconds,
                 flags.rounds,
