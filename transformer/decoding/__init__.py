@@ -2,7 +2,7 @@
 
 from transformer.decoding.attention import SentenceAttention, sentence_attention
 from transformer.decoding.scoring import Score, word_alignment
-from transformer.decoding.state import length_penalty
+from transformer.decoding.search import length_penalty
 from transformer.decoding.translator import Translation, Translator
 
 __all__ = [

@@ -28,10 +28,14 @@ from transformer.decoding.state import (
     Sentences,
     SpecialIds,
     State,
-    length_penalty,
     no_hypotheses,
 )
 from transformer.model import Transformer
+
+
+def length_penalty(length: Array | int, alpha: Array | float) -> Float[Array, "..."]:
+    """lp(Y) = ((5 + |Y|) / 6)^alpha; |Y| counts EOS. alpha = 0 is no penalty."""
+    return ((5.0 + jnp.asarray(length, jnp.float32)) / 6.0) ** alpha
 
 
 @functools.partial(jax.jit, static_argnames="network")

@@ -101,11 +101,6 @@ class State(NamedTuple):
     caches: tuple[tuple[KeyValues, ...], ...]
 
 
-def length_penalty(length: Array | int, alpha: Array | float) -> Float[Array, "..."]:
-    """lp(Y) = ((5 + |Y|) / 6)^alpha; |Y| counts EOS. alpha = 0 is no penalty."""
-    return ((5.0 + jnp.asarray(length, jnp.float32)) / 6.0) ** alpha
-
-
 def no_hypotheses(rows: int, beam: int, length: int, pad: int) -> Hypotheses:
     """Only empty slots."""
     return Hypotheses(
