@@ -11,7 +11,8 @@ contender is a process of its own with the same malloc settings; they take turns
 first turns are not counted, and the medians are compared. CTranslate2 gets three batch
 sizes, and the best one counts. At alpha 0, where the length penalties of both are the
 same, the outputs are compared line by line: where they differ, the model itself says
-which of the two is more probable.
+which of the two is more probable. An output has one piece at least then: without a
+penalty the empty sentence is often the most probable, and CTranslate2 leaves it out.
 
 "scheme" is our model searched the way that early JAX code does: batches of similar
 length, caches as long as the longest output from the start and reordered with their
@@ -88,10 +89,11 @@ def ours(flags: argparse.Namespace, dtype: str) -> TURN:
     vocabulary, network = translator.vocabulary, translator.network()
     sources = [[*vocabulary.encode(line), vocabulary.eos_id] for line in lines]
     forced = flags.forced
-    rules = Rules(beam=4, min_length=max(forced - 1, 0))
     jobs = [Job(s, forced or len(s) + 50, (), (0, 0)) for s in sources]
 
     def turn(alpha: float) -> list[list[str]]:
+        shortest = forced - 1 if forced else int(alpha == 0)
+        rules = Rules(beam=4, min_length=shortest)
         pool = Pool((translator.params,), network, rules, alpha, slots=4096)
         found = dict(pool.run(jobs))
         return [vocabulary.pieces(found[n][0].tokens[:-1]) for n in range(len(jobs))]
@@ -155,8 +157,8 @@ def scheme(flags: argparse.Namespace, dtype: str, rows: int = 64) -> TURN:
             )
             new = jax.nn.log_softmax(logits).reshape(rows, beam, -1)
             new = new.at[:, :, barred].set(-jnp.inf)
-            if flags.forced:
-                new = new.at[:, :, eos].add(jnp.where(time + 1 < length, -1e9, 0))
+            shortest = max(flags.forced - 1, 1)
+            new = new.at[:, :, eos].add(jnp.where(time < shortest, -1e9, 0))
             totals = (log_probs[:, :, None] + new).reshape(rows, -1)
             best, index = jax.lax.top_k(totals, 2 * beam)
             longer = pick(tokens, index // new.shape[2])

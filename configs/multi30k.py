@@ -16,7 +16,10 @@ VARIANTS = ("en-de", "de-en", "en-fr", "fr-en")
 
 
 def get_config(variant: str = "en-de") -> ConfigDict:
-    """A small model with strong dropout, for a small corpus."""
+    """A small model, for a small corpus: small batches, little dropout.
+
+    Within 75 minutes on two cores the model does not begin to overfit.
+    """
     if variant not in VARIANTS:
         names = ", ".join(VARIANTS)
         raise UserError(f"configs/multi30k.py has {names}, not {variant!r}")
@@ -30,7 +33,7 @@ def get_config(variant: str = "en-de") -> ConfigDict:
             num_heads=4,
             d_k=32,
             d_v=32,
-            dropout=0.2,
+            dropout=0.1,
         ),
         data=dict(
             tfds_name="multi30k",
@@ -40,15 +43,15 @@ def get_config(variant: str = "en-de") -> ConfigDict:
             max_tokens=64,
             plan="pack",
             pack_width=64,
-            tokens_per_batch=2048,
+            tokens_per_batch=1024,
         ),
         train=dict(
             num_steps=30000,
             max_minutes=75.0,
-            learning_rate_factor=1.07,
+            learning_rate_factor=1.0,
             warmup_steps=1000,
             log_every=50,
-            validate_every=1000,
+            validate_every=2000,
             validation_sentences=100,
             checkpoint_every_minutes=1.0,
             keep_last=10,

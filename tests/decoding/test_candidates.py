@@ -1,7 +1,5 @@
 """Laws of what may follow a hypothesis: blocking, lengths, prefixes and sampling."""
 
-import dataclasses
-import functools
 import itertools
 
 import jax
@@ -9,30 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.config import Config, ModelConfig
+from tests.decoding.tiny_search import IDS, LENGTH, VOCAB, parameters
+from transformer.config import ModelConfig
 from transformer.decoding import shapes
 from transformer.decoding.candidates import allowed_pieces, largest, sample
 from transformer.decoding.pool import Found, Job, Pool
 from transformer.decoding.scoring import score_pairs
-from transformer.decoding.state import Network, Rules, SpecialIds
-from transformer.model import initial_variables
-
-IDS = SpecialIds(pad=0, bos=1, eos=2)
-VOCAB = 12
-LENGTH = 10
-
-
-@pytest.fixture
-def model_config(tiny_config: Config) -> ModelConfig:
-    """Tables of their own, so that a test can make an output piece likely or not."""
-    return dataclasses.replace(tiny_config.model, tie_embeddings=False)
-
-
-@functools.cache
-def parameters(config: ModelConfig, vocab_size: int = VOCAB) -> dict:
-    """A random model with decided opinions, which likes to repeat itself."""
-    params = initial_variables(config, vocab_size, jax.random.key(0))["params"]
-    return params | {"output": 3 * params["output"]}
+from transformer.decoding.state import Network, Rules
 
 
 def jobs(count: int, vocab_size: int = VOCAB, seed: int = 0) -> list[Job]:

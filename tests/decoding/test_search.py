@@ -3,112 +3,32 @@
 import dataclasses
 import functools
 import itertools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.config import Config, ModelConfig
+from tests.decoding.tiny_search import (
+    IDS,
+    LENGTH,
+    VOCAB,
+    hypotheses,
+    hypothesis,
+    parameters,
+    search,
+    sentences,
+)
+from transformer.config import ModelConfig
 from transformer.decoding import length_penalty, shapes
 from transformer.decoding import search as search_module
-from transformer.decoding.pool import Found, Job, Pool
 from transformer.decoding.state import (
     Network,
     Rules,
-    SpecialIds,
     State,
     idle_state,
-    moved_rows,
 )
-from transformer.model import Transformer, initial_variables
-
-IDS = SpecialIds(pad=0, bos=1, eos=2)
-VOCAB = 12
-LENGTH = 10
-
-
-class Result(NamedTuple):
-    """The best hypothesis of each sentence; tokens are padded to the longest limit."""
-
-    tokens: np.ndarray
-    lengths: np.ndarray
-    log_probs: np.ndarray
-    scores: np.ndarray
-    finished: np.ndarray
-
-
-@pytest.fixture
-def model_config(tiny_config: Config) -> ModelConfig:
-    """Tables of their own, so that a test can make an output piece likely or not."""
-    return dataclasses.replace(tiny_config.model, tie_embeddings=False)
-
-
-@functools.cache
-def parameters(config: ModelConfig, vocab_size: int = VOCAB) -> dict:
-    """A random model with decided opinions: a large output table."""
-    params = initial_variables(config, vocab_size, jax.random.key(0))["params"]
-    return params | {"output": 3 * params["output"]}
-
-
-def sentences(
-    count: int, width: int, vocab_size: int = VOCAB, seed: int = 0
-) -> np.ndarray:
-    """Random sources of lengths 1 to `width`, EOS counted, padded to `width`."""
-    random = np.random.default_rng(seed)
-    source = np.full((count, width), IDS.pad, np.int32)
-    for row in range(count):
-        length = 1 + row % width
-        source[row, : length - 1] = random.integers(3, vocab_size, length - 1)
-        source[row, length - 1] = IDS.eos
-    return source
-
-
-def hypotheses(
-    config: ModelConfig,
-    params: dict,
-    source: np.ndarray,
-    rules: Rules,
-    alpha: float = 0.0,
-    limits: np.ndarray | int = LENGTH,
-    vocab_size: int = VOCAB,
-    slots: int = 4096,
-) -> list[list[Found]]:
-    """What a pool finds for each source, once for each."""
-    limits = np.broadcast_to(limits, len(source))
-    jobs = [
-        Job(tuple(row[row != IDS.pad].tolist()), int(limit), (), (0, 0))
-        for row, limit in zip(source, limits, strict=True)
-    ]
-    network = Network((config,), vocab_size, IDS)
-    listed = list(Pool((params,), network, rules, alpha, slots).run(jobs))
-    assert sorted(number for number, _ in listed) == list(range(len(jobs)))
-    return [found for _, found in sorted(listed)]
-
-
-def search(
-    config: ModelConfig,
-    params: dict,
-    source: np.ndarray,
-    beam: int,
-    alpha: float = 0.0,
-    limits: np.ndarray | int = LENGTH,
-    slots: int = 4096,
-) -> Result:
-    """The best hypotheses that a pool finds, as NumPy arrays."""
-    listed = hypotheses(config, params, source, Rules(beam), alpha, limits, slots=slots)
-    best = [found[0] for found in listed]
-    tokens = np.full((len(best), np.max(limits)), IDS.pad, np.int32)
-    for row, found in enumerate(best):
-        tokens[row, : len(found.tokens)] = found.tokens
-    return Result(
-        tokens,
-        np.array([len(found.tokens) for found in best]),
-        np.array([found.log_prob for found in best]),
-        np.array([found.score for found in best]),
-        np.array([found.finished for found in best]),
-    )
+from transformer.model import Transformer
 
 
 @functools.partial(jax.jit, static_argnames=("config", "vocab_size"))
@@ -143,11 +63,6 @@ def forced_steps(config, params, source, targets, vocab_size: int = VOCAB):
 def penalty(length: int, alpha: float) -> float:
     """The paper's length penalty by itself."""
     return ((5 + length) / 6) ** alpha
-
-
-def hypothesis(result: Result, row: int) -> tuple[int, ...]:
-    """A row's tokens."""
-    return tuple(result.tokens[row, : result.lengths[row]].tolist())
 
 
 def test_length_penalty_has_the_published_values():
@@ -299,98 +214,6 @@ def test_scores_follow_from_log_probability_and_length(model_config):
             assert (result.tokens[row, len(tokens) :] == IDS.pad).all()
         mean_lengths.append(result.lengths.mean())
     assert mean_lengths[0] < mean_lengths[1] < mean_lengths[2]
-
-
-def assert_same(result: Result, expected: Result, order: np.ndarray | None = None):
-    """The same hypotheses, where `result` has the sentences in another order."""
-    order = np.arange(len(result.lengths)) if order is None else order
-    np.testing.assert_array_equal(result.tokens, expected.tokens[order])
-    np.testing.assert_array_equal(result.finished, expected.finished[order])
-    np.testing.assert_allclose(result.scores, expected.scores[order], atol=1e-4)
-
-
-@pytest.mark.parametrize("rows", [1, 7, 64])
-def test_neighbours_padding_and_place_change_nothing(model_config, monkeypatch, rows):
-    """A sentence's translation is its own: alone, wider, shuffled, in any row.
-
-    There are more sentences than rows, so that most of them take a row over in the
-    middle of their neighbours' search. Elsewhere finished sentences went on being
-    changed while a neighbour was not, padding was looked at, and sources were paired
-    with other sentences' beams.
-    """
-    params, source = parameters(model_config), sentences(80, 6)
-    together = search(model_config, params, source, 4, 0.6)
-    order = np.random.default_rng(rows).permutation(len(source))
-    monkeypatch.setattr(shapes, "_ROWS", (rows,))
-    assert_same(search(model_config, params, source[order], 4, 0.6), together, order)
-    if rows == 7:
-        monkeypatch.setattr(shapes, "_SIZES", (23,))
-        assert_same(search(model_config, params, source, 4, 0.6), together)
-    outputs = {hypothesis(together, row) for row in range(len(source))}
-    assert len(outputs) > 15
-
-
-def test_batches_are_as_large_as_their_slots(model_config, monkeypatch):
-    """A batch has at most `slots` slots and 1024 hypotheses, or a single row."""
-    params, source = parameters(model_config), sentences(80, 6)
-    together, made = search(model_config, params, source, 4, 0.6), []
-
-    def counting(sentences, rows, *settings):
-        made.append(rows)
-        return idle_state(sentences, rows, *settings)
-
-    monkeypatch.setattr("transformer.decoding.pool.idle_state", counting)
-    for slots in (1, 8 * 16, 32 * 16 - 1, 32 * 16, 10**6):
-        found = search(model_config, params, source, 4, 0.6, slots=slots)
-        assert_same(found, together)
-    assert made == [1, 8, 8, 32, 64]
-
-
-def test_outgrowing_a_size_changes_nothing(model_config, monkeypatch):
-    """A sentence without room for its output goes on in the next size."""
-    params, source = parameters(model_config), sentences(30, 3)
-    roomy, made = search(model_config, params, source, 4, 1.5), []
-
-    def counting(state, chosen, rows, length, pad):
-        made.append((state.seen.shape[2], length))
-        return moved_rows(state, chosen, rows, length, pad)
-
-    monkeypatch.setattr("transformer.decoding.pool.moved_rows", counting)
-    monkeypatch.setattr(shapes, "_SIZES", (3,))
-    assert_same(search(model_config, params, source, 4, 1.5), roomy)
-    assert made == [(6, 9), (9, 12)]
-    assert roomy.lengths.min() <= 6 and roomy.lengths.max() == LENGTH
-
-
-def test_the_last_sentences_move_and_stay_the_same(model_config, monkeypatch):
-    """The last rows of a size go on in a larger one, the very last in fewer rows."""
-    params, source = parameters(model_config), sentences(80, 8)
-    still, moves = search(model_config, params, source, 4, 1.5), []
-
-    def counting(state, chosen, rows, length, pad):
-        moves.append((len(chosen), *state.seen.shape[::2], rows, length))
-        return moved_rows(state, chosen, rows, length, pad)
-
-    monkeypatch.setattr("transformer.decoding.pool.moved_rows", counting)
-    monkeypatch.setattr(shapes, "_SIZES", (6, 12))
-    assert_same(search(model_config, params, source, 4, 1.5), still)
-    (*upward, last) = moves
-    assert upward and all(move[2] == 6 and move[4] == 12 for move in upward)
-    assert last[0] <= 8 and last[1:] == (64, 12, 8, 12)
-
-
-def test_each_sentence_has_its_own_limit(model_config):
-    """Limits hold row by row; what reaches its limit unfinished says so."""
-    params, source = parameters(model_config), sentences(12, 6)
-    free = search(model_config, params, source, 1, 0.6)
-    limits = free.lengths - np.arange(12) % 3  # as long as it needs, or shorter
-    limits[0] = 0
-    result = search(model_config, params, source, 1, 0.6, limits)
-    for row, limit in enumerate(limits):
-        assert hypothesis(result, row) == hypothesis(free, row)[:limit]
-        ends = free.finished[row] and free.lengths[row] <= limit
-        assert result.finished[row] == ends
-    assert result.finished.any() and not result.finished.all()
 
 
 def test_search_stops_when_no_open_hypothesis_can_win(model_config):
