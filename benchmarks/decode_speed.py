@@ -318,7 +318,7 @@ def main() -> None:
         ratio = f"{rate / max(peers):8.2f}" if peers else ""
         print(f"{name:28}{rate:10.1f} sentences/s{ratio}")
     first = outputs[names[0]]
-    for name, found in outputs.items():
+    for name, found in outputs.items() if not flags.forced else ():
         equal = sum(a == b for a, b in zip(first, found, strict=True))
         better, worse = preferred(flags, first, found)
         print(
