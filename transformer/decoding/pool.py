@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer.decoding.search import encode, search
-from transformer.decoding.shapes import rows_for, size_for
+from transformer.decoding.shapes import FEW, rows_for, size_for
 from transformer.decoding.state import (
     Network,
     Rules,
@@ -29,7 +29,6 @@ from transformer.decoding.state import (
 )
 
 _MOST_HYPOTHESES = 1024  # of all rows together
-_FEW = 8  # rows for the last sentences
 
 
 class Job(NamedTuple):
@@ -170,7 +169,7 @@ class Pool:
         """The smallest size for `length` tokens."""
         return size_for(length, self._max_positions)
 
-    def _most_rows(self, count: int, size: int) -> int:
+    def _row_count(self, count: int, size: int) -> int:
         """How many rows `count` sentences are searched in."""
         most = min(self._slots // size, _MOST_HYPOTHESES // self._rules.beam)
         return rows_for(count, most)
@@ -190,7 +189,7 @@ class Pool:
         is to come, where they can go on beside others.
         """
         kept = list(left.rows.items()) if left else []
-        count = self._most_rows(len(numbers) + max(len(kept), _FEW * bool(left)), size)
+        count = self._row_count(len(numbers) + max(len(kept), FEW * bool(left)), size)
         rows = _Rows(count, deque(n for _, n in kept[count:]))
         rows.pending.extend(numbers)
         state: Any = None
@@ -242,7 +241,7 @@ class Pool:
             return 0
         if larger or rows.outgrown:
             return rows.count // 4
-        return _FEW if self._most_rows(_FEW, size) < rows.count // 4 else 0
+        return FEW if self._row_count(FEW, size) < rows.count // 4 else 0
 
     def _encode(self, jobs: list[Job], rows: int, size: int) -> Sentences:
         """Sources as rows of a batch, and through the encoder."""

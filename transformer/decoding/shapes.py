@@ -2,7 +2,7 @@
 
 _SIZES = (16, 32, 64, 128)  # then multiples of the last
 _ROWS = (1, 8, 32, 64, 128, 256)
-_FEW = 8
+FEW = 8  # rows for so many sentences or fewer
 
 
 def size_for(length: int, most: int | None = None) -> int:
@@ -21,6 +21,6 @@ def rows_for(count: int, most: int) -> int:
     Not all sentences have a row of their own then, but no row is idle from the start.
     """
     possible = [rows for rows in _ROWS if rows <= most] or [1]
-    if count <= _FEW:
+    if count <= FEW:
         return next((rows for rows in possible if rows >= count), possible[-1])
     return max((rows for rows in possible if rows <= count), default=possible[0])
