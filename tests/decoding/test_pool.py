@@ -53,25 +53,41 @@ def test_batches_are_as_large_as_their_slots(model_config, monkeypatch):
 
 
 def test_outgrowing_a_size_changes_nothing(model_config, monkeypatch):
-    """A sentence without room for its output goes on in the next size."""
+    """A sentence without room for its output begins again in the next size."""
     params, source = parameters(model_config), sentences(30, 3)
     roomy, made = search(model_config, params, source, 4, 1.5), []
 
-    def counting(state, chosen, rows, length, pad):
-        made.append((state.seen.shape[2], length))
-        return moved_rows(state, chosen, rows, length, pad)
+    def counting(sentences, rows, beam, size, network):
+        made.append(size)
+        return idle_state(sentences, rows, beam, size, network)
 
-    monkeypatch.setattr("transformer.decoding.pool.moved_rows", counting)
+    monkeypatch.setattr("transformer.decoding.pool.idle_state", counting)
     monkeypatch.setattr(shapes, "_SIZES", (3,))
     assert_same(search(model_config, params, source, 4, 1.5), roomy)
-    assert made == [(6, 9), (9, 12)]
+    assert made == [6, 9, 12]
     assert roomy.lengths.min() <= 6 and roomy.lengths.max() == LENGTH
 
 
-def test_the_last_sentences_move_and_stay_the_same(model_config, monkeypatch):
-    """The last rows of a size go on in a larger one, the very last in fewer rows."""
+def test_the_past_of_a_moved_row_keeps_its_order(model_config, monkeypatch):
+    """Rows that move in the middle of a ring take their past along."""
     params, source = parameters(model_config), sentences(80, 8)
-    still, moves = search(model_config, params, source, 4, 1.5), []
+    roomy, slots = search(model_config, params, source, 4, 0.6), []
+
+    def counting(state, chosen, rows, length, pad):
+        slots.append(int(state.slot))
+        return moved_rows(state, chosen, rows, length, pad)
+
+    monkeypatch.setattr("transformer.decoding.pool.moved_rows", counting)
+    monkeypatch.setattr(shapes, "_SIZES", (6, 12))
+    monkeypatch.setattr(shapes, "_ROWS", (4,))
+    assert_same(search(model_config, params, source, 4, 0.6), roomy)
+    assert any(slots)
+
+
+def test_the_last_sentences_move_and_stay_the_same(model_config, monkeypatch):
+    """The very last sentences go on in fewer rows."""
+    params, source = parameters(model_config), sentences(80, 8)
+    still, moves = search(model_config, params, source, 4, 0.6), []
 
     def counting(state, chosen, rows, length, pad):
         moves.append((len(chosen), *state.seen.shape[::2], rows, length))
@@ -79,10 +95,8 @@ def test_the_last_sentences_move_and_stay_the_same(model_config, monkeypatch):
 
     monkeypatch.setattr("transformer.decoding.pool.moved_rows", counting)
     monkeypatch.setattr(shapes, "_SIZES", (6, 12))
-    assert_same(search(model_config, params, source, 4, 1.5), still)
-    (*upward, last) = moves
-    assert upward and all(move[2] == 6 and move[4] == 12 for move in upward)
-    assert last[0] <= 8 and last[1:] == (64, 12, 8, 12)
+    assert_same(search(model_config, params, source, 4, 0.6), still)
+    assert moves[-1][0] <= 8 and moves[-1][2:] == (12, 8, 12)
 
 
 def test_each_sentence_has_its_own_limit(model_config):

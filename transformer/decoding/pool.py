@@ -1,7 +1,7 @@
 """Rows that are searched at once, and sentences that take turns in them.
 
 Sentences are sorted by length into a few sizes. A size is the width of the sources and
-the room for output; a sentence that outgrows it goes on in the next size.
+the room for output; outgrowing it sends a sentence to the next size, from its start.
 In each size a fixed number of rows is searched: a sentence that is done leaves its row
 to the next one, so that no row waits for the longest sentence of a batch. The last ones
 of a size go on in another, beside its sentences. The shapes, and with them the
@@ -69,24 +69,19 @@ class _Rows:
     """The rows of one size, by number, and the jobs in them and before them.
 
     Of those that are `arrived`, sources have been encoded: they have their places
-    among the newest arrivals. Rows that are `outgrown` are full, and wait.
+    among the newest arrivals. Jobs that are `outgrown` need more room than a row has.
     """
 
     count: int
     pending: deque[int]
     arrived: deque[tuple[int, int]] = dataclasses.field(default_factory=deque)
     working: dict[int, int] = dataclasses.field(default_factory=dict)
-    outgrown: dict[int, int] = dataclasses.field(default_factory=dict)
+    outgrown: list[int] = dataclasses.field(default_factory=list)
 
     @property
     def supplied(self) -> bool:
         """Whether any sentence waits for a row."""
         return bool(self.arrived or self.pending)
-
-    @property
-    def clogged(self) -> bool:
-        """Whether too many rows are full to go on with the others."""
-        return len(self.outgrown) > self.count // 2
 
     @property
     def unfinished(self) -> bool:
@@ -105,11 +100,9 @@ class _Rows:
     def take_places(self) -> Int[np.ndarray, "rows"]:
         """Puts jobs in free rows: for each row a place among the arrivals, or -1."""
         places = np.full(self.count, -1, np.int32)
-        if not self.clogged:
-            for row in range(self.count):
-                free = row not in self.working and row not in self.outgrown
-                if free and self.arrived:
-                    places[row], self.working[row] = self.arrived.popleft()
+        for row in range(self.count):
+            if row not in self.working and self.arrived:
+                places[row], self.working[row] = self.arrived.popleft()
         return places
 
     def enough_done(self, few: int) -> np.int32:
@@ -193,7 +186,7 @@ class Pool:
         rows = _Rows(count, deque(n for _, n in kept[count:]))
         rows.pending.extend(numbers)
         state: Any = None
-        if left:
+        if left and kept:
             rows.working = {row: n for row, (_, n) in enumerate(kept[:count])}
             chosen = [row for row, _ in kept[:count]]
             moved = moved_rows(left.state, chosen, count, size, self._network.ids.pad)
@@ -207,7 +200,7 @@ class Pool:
                 )
             places = rows.take_places()
             few = self._few(rows, size, larger)
-            if (places < 0).all() and (len(rows.working) <= few or rows.clogged):
+            if (places < 0).all() and len(rows.working) <= few:
                 break
             state = search(
                 self._params,
@@ -224,15 +217,16 @@ class Pool:
                 if settled[row] or size == self._max_positions:
                     yield number, self._found(results, row)
                 else:
-                    rows.outgrown[row] = number
+                    # Its past does not outlast the next step: the ring is full.
+                    rows.outgrown.append(number)
         if not rows.unfinished:
             return None
         next_size = self._size(size + 1) if rows.outgrown else larger or size
         return _Left(
             state=jax.device_get(state),
             size=next_size,
-            rows=rows.outgrown | rows.working,
-            anew=[*(number for _, number in rows.arrived), *rows.pending],
+            rows=rows.working,
+            anew=rows.outgrown,
         )
 
     def _few(self, rows: _Rows, size: int, larger: int | None) -> int:
