@@ -148,7 +148,7 @@ def scheme(flags: argparse.Namespace, dtype: str, rows: int = 64) -> TURN:
                 {"params": params},
                 last,
                 jnp.full(rows * beam, time),
-                time,
+                jnp.full((rows * beam, 1), time),
                 cache,
                 mask,
                 memory,
@@ -182,7 +182,7 @@ def scheme(flags: argparse.Namespace, dtype: str, rows: int = 64) -> TURN:
         nothing = jnp.full((rows, beam, length), vocabulary.pad_id, jnp.int32)
         first = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf)
         empty = jnp.full((rows, beam), -jnp.inf)
-        cache = bound.empty_cache(rows * beam, 1, length)
+        cache = bound.empty_cache(rows * beam, length)
         start = (0, nothing, empty.at[:].set(first), nothing, empty, cache)
         _, opened, _, ended, scores, _ = jax.lax.while_loop(go_on, step, start)
         return jnp.where(scores[:, :1] > -jnp.inf, ended[:, 0], opened[:, 0]), scores

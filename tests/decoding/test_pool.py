@@ -12,7 +12,7 @@ from tests.decoding.tiny_search import (
     sentences,
 )
 from transformer.decoding import shapes
-from transformer.decoding.state import idle_state, moved_rows
+from transformer.decoding.state import idle_state, rows_of
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64])
@@ -52,51 +52,50 @@ def test_batches_are_as_large_as_their_slots(model_config, monkeypatch):
     assert made == [1, 8, 8, 32, 64]
 
 
-def test_outgrowing_a_size_changes_nothing(model_config, monkeypatch):
-    """A sentence without room for its output begins again in the next size."""
+def moves_of(monkeypatch) -> list[tuple]:
+    """Rows that go on elsewhere: steps done, open paths, new rows, width and places."""
+    moves = []
+
+    def counting(kept, *shape):
+        steps = [int(state.steps) for state in kept]
+        paths = [int(state.past.sum()) for state in kept]
+        moves.append((steps, paths, *shape[:3]))
+        return rows_of(kept, *shape)
+
+    monkeypatch.setattr("transformer.decoding.pool.rows_of", counting)
+    return moves
+
+
+@pytest.mark.parametrize("beam", [1, 4, 9])
+def test_outgrowing_a_size_changes_nothing(model_config, monkeypatch, beam):
+    """A sentence without room for its output goes on in the next size."""
     params, source = parameters(model_config), sentences(30, 3)
-    roomy, made = search(model_config, params, source, 4, 1.5), []
-
-    def counting(sentences, rows, beam, size, network):
-        made.append(size)
-        return idle_state(sentences, rows, beam, size, network)
-
-    monkeypatch.setattr("transformer.decoding.pool.idle_state", counting)
+    roomy = search(model_config, params, source, beam, 1.5)
+    moves = moves_of(monkeypatch)
     monkeypatch.setattr(shapes, "_SIZES", (3,))
-    assert_same(search(model_config, params, source, 4, 1.5), roomy)
-    assert made == [6, 9, 12]
+    monkeypatch.setattr(
+        "transformer.decoding.pool.places_for", lambda size, beam: size + beam - 1
+    )
+    assert_same(search(model_config, params, source, beam, 1.5), roomy)
+    widths = [width for *_, width, _ in moves]
+    assert widths == sorted(set(widths)) and len(widths) > 1
     assert roomy.lengths.min() <= 6 and roomy.lengths.max() == LENGTH
-
-
-def test_the_past_of_a_moved_row_keeps_its_order(model_config, monkeypatch):
-    """Rows that move in the middle of a ring take their past along."""
-    params, source = parameters(model_config), sentences(80, 8)
-    roomy, slots = search(model_config, params, source, 4, 0.6), []
-
-    def counting(state, chosen, rows, length, pad):
-        slots.append(int(state.slot))
-        return moved_rows(state, chosen, rows, length, pad)
-
-    monkeypatch.setattr("transformer.decoding.pool.moved_rows", counting)
-    monkeypatch.setattr(shapes, "_SIZES", (6, 12))
-    monkeypatch.setattr(shapes, "_ROWS", (4,))
-    assert_same(search(model_config, params, source, 4, 0.6), roomy)
-    assert any(slots)
+    for steps, paths, *_ in moves:
+        assert any(steps)  # what was found so far goes along
+        assert all(beam * s >= p >= s for s, p in zip(steps, paths, strict=True))
 
 
 def test_the_last_sentences_move_and_stay_the_same(model_config, monkeypatch):
-    """The very last sentences go on in fewer rows."""
-    params, source = parameters(model_config), sentences(80, 8)
-    still, moves = search(model_config, params, source, 4, 0.6), []
-
-    def counting(state, chosen, rows, length, pad):
-        moves.append((len(chosen), *state.seen.shape[::2], rows, length))
-        return moved_rows(state, chosen, rows, length, pad)
-
-    monkeypatch.setattr("transformer.decoding.pool.moved_rows", counting)
+    """The last sentences of a size go on in the next, the very last in fewer rows."""
+    params, source = parameters(model_config), sentences(200, 8)
+    limits = 2 + np.arange(200) % 9
+    still = search(model_config, params, source, 4, 0.6, limits)
+    moves = moves_of(monkeypatch)
     monkeypatch.setattr(shapes, "_SIZES", (6, 12))
-    assert_same(search(model_config, params, source, 4, 0.6), still)
-    assert moves[-1][0] <= 8 and moves[-1][2:] == (12, 8, 12)
+    assert_same(search(model_config, params, source, 4, 0.6, limits), still)
+    *_, (steps, _, rows, width, _) = moves
+    assert len(steps) <= 8 and rows == 8 and width >= 12 and any(steps)
+    assert any(len(steps) > 8 for steps, *_ in moves)
 
 
 def test_each_sentence_has_its_own_limit(model_config):

@@ -178,9 +178,10 @@ def test_a_row_of_padding_stays_finite(model_config, dtype):
 def test_cached_steps_equal_the_whole_sequence(model_config, norm, positions):
     """decode_step after decode_step gives the logits of decode, per hypothesis.
 
-    Also where a hypothesis goes on from another's past, where the slots go round the
-    ring's end, and where two sentences are at different positions. Elsewhere caches
-    were not reordered with their hypotheses: a good loss, a poor BLEU.
+    Also where a hypothesis goes on from another's past, where places of a past that
+    none has any more are taken again, and where two sentences are at different
+    positions. Elsewhere caches were not reordered with their hypotheses: a good loss, a
+    poor BLEU.
     """
     config = dataclasses.replace(
         model_config, norm=norm, positions=positions, max_positions=8
@@ -190,10 +191,13 @@ def test_cached_steps_equal_the_whole_sequence(model_config, norm, positions):
     source = rows(1, 2, 5)
     source = (source[0], source[1].at[1, 3:].set(0), source[2])
     beam, length, late = 3, 8, 2  # sentence 1 begins two steps after sentence 0
+    num_places = 15
     texts = np.zeros((2, beam, length), np.int32)  # of the hypotheses so far
-    owners = np.full((2, beam, length), -1)  # whose keys and values a slot has
+    seen = np.zeros((2, beam, num_places), bool)  # the places of a hypothesis's past
+    written = []
     drawn = np.asarray(rows(2, 6, 7)[0]).reshape(2, beam, 7)
-    takeovers = np.random.default_rng(0).integers(0, beam, (7, 2, beam))
+    draw = np.random.default_rng(0)
+    takeovers = draw.integers(0, beam, (7, 2, beam))
 
     @jax.jit
     def remember(variables):
@@ -201,24 +205,26 @@ def test_cached_steps_equal_the_whole_sequence(model_config, norm, positions):
         return model.apply(variables, encoded, method="memory")
 
     memory = remember(variables)
-    cache = model.empty_cache(2, beam, length)
+    cache = model.empty_cache(2, num_places)
     decode_step = jax.jit(functools.partial(model.apply, method="decode_step"))
     for step in range(7):
-        slot = (step + 5) % length
         at = np.maximum([step, step - late], 0)
         if step == late:
-            owners[1] = -1
+            seen[1] = False
         for b in range(2):
             texts[b] = texts[b, takeovers[step, b]]
-            owners[b] = owners[b, takeovers[step, b]]
+            seen[b] = seen[b, takeovers[step, b]]
             texts[b, :, at[b]] = drawn[b, :, step]
-            owners[b, :, slot] = np.arange(beam)
-        seen = (owners[..., None] == np.arange(beam)).reshape(2, beam, -1)
+        free = [np.flatnonzero(~seen[b].any(axis=0)) for b in range(2)]
+        places = np.stack([draw.permutation(f)[:beam] for f in free])
+        written.append(places)
+        for b in range(2):
+            seen[b, np.arange(beam), places[b]] = True
         out, cache = decode_step(
             variables,
             jnp.asarray(drawn[:, :, step]),
             jnp.asarray(at),
-            jnp.int32(slot),
+            jnp.asarray(places),
             cache,
             jnp.asarray(seen),
             memory,
@@ -230,6 +236,7 @@ def test_cached_steps_equal_the_whole_sequence(model_config, norm, positions):
             for b in range(2):
                 if step >= late or b == 0:
                     np.testing.assert_allclose(out[b, k], whole[b, at[b]], atol=1e-4)
+    assert len(np.unique(np.stack(written)[:, 0])) < 7 * beam
 
 
 def test_attention_weights_come_from_the_same_code(model_config):

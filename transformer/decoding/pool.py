@@ -1,10 +1,10 @@
 """Rows that are searched at once, and sentences that take turns in them.
 
-Sentences are sorted by length into a few sizes. A size is the width of the sources and
-the room for output; outgrowing it sends a sentence to the next size, from its start.
-In each size a fixed number of rows is searched: a sentence that is done leaves its row
-to the next one, so that no row waits for the longest sentence of a batch. The last ones
-of a size go on in another, beside its sentences. The shapes, and with them the
+Sentences are sorted by length into a few sizes. A size is the width of the sources, and
+there is room for outputs of about that length. In each size a fixed number of rows is
+searched: a sentence that is done leaves its row to the next one, so that no row waits
+for the longest sentence of a batch. What outgrows its size goes on in the next one, and
+the last sentences of a size beside those of another. The shapes, and with them the
 compilations, are few whatever the text.
 """
 
@@ -18,14 +18,15 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer.decoding.search import encode, search
-from transformer.decoding.shapes import FEW, rows_for, size_for
+from transformer.decoding.shapes import FEW, places_for, rows_for, size_for
 from transformer.decoding.state import (
     Network,
     Rules,
     Sentences,
     State,
     idle_state,
-    moved_rows,
+    rows_alone,
+    rows_of,
 )
 
 _MOST_HYPOTHESES = 1024  # of all rows together
@@ -53,15 +54,10 @@ class Found(NamedTuple):
 
 
 class _Left(NamedTuple):
-    """What is to go on in another size, or in fewer rows.
+    """Jobs that are to go on in another size or in fewer rows, and their old rows."""
 
-    `rows` are those of the state and their jobs; other jobs begin `anew`.
-    """
-
-    state: State
     size: int
-    rows: dict[int, int]
-    anew: list[int]
+    rows: list[tuple[int, State]]
 
 
 @dataclasses.dataclass
@@ -69,14 +65,14 @@ class _Rows:
     """The rows of one size, by number, and the jobs in them and before them.
 
     Of those that are `arrived`, sources have been encoded: they have their places
-    among the newest arrivals. Jobs that are `outgrown` need more room than a row has.
+    among the newest arrivals. Those that have `outgrown` their rows have left them.
     """
 
     count: int
     pending: deque[int]
     arrived: deque[tuple[int, int]] = dataclasses.field(default_factory=deque)
     working: dict[int, int] = dataclasses.field(default_factory=dict)
-    outgrown: list[int] = dataclasses.field(default_factory=list)
+    outgrown: list[tuple[int, State]] = dataclasses.field(default_factory=list)
 
     @property
     def supplied(self) -> bool:
@@ -104,6 +100,12 @@ class _Rows:
             if row not in self.working and self.arrived:
                 places[row], self.working[row] = self.arrived.popleft()
         return places
+
+    def leave(self, state: State, chosen: list[int]) -> list[tuple[int, State]]:
+        """Takes jobs out of rows of `state`, with what was found for them so far."""
+        numbers = [self.working.pop(row) for row in chosen]
+        alone = rows_alone(state, chosen) if chosen else []
+        return list(zip(numbers, alone, strict=True))
 
     def enough_done(self, few: int) -> np.int32:
         """Rows that are to be done before others take their places, or leave."""
@@ -142,7 +144,7 @@ class Pool:
         self._has_prefixes = any(job.prefix for job in jobs)
         waiting: dict[int, list[int]] = {}
         for number, job in enumerate(jobs):
-            waiting.setdefault(self._size(self._room(job)), []).append(number)
+            waiting.setdefault(size_for(_room(job)), []).append(number)
         left: _Left | None = None
         while waiting or left:
             size = left.size if left else min(waiting)
@@ -150,17 +152,10 @@ class Pool:
             numbers = sorted(waiting.pop(size, []), key=lambda n: -len(jobs[n].source))
             larger = min((s for s in waiting if s > size), default=None)
             left = yield from self._run_size(jobs, numbers, size, larger, left)
-            if left:
-                waiting.setdefault(left.size, []).extend(left.anew)
 
-    def _room(self, job: Job) -> int:
-        """Tokens of the output that are likely to do, or those of the source."""
-        likely = len(job.source) + len(job.source) // 4 + 3
-        return max(len(job.source), min(job.limit, likely), len(job.prefix) + 1)
-
-    def _size(self, length: int) -> int:
-        """The smallest size for `length` tokens."""
-        return size_for(length, self._max_positions)
+    def _width(self, size: int) -> int:
+        """Width of the sources of a size."""
+        return min(size, self._max_positions or size)
 
     def _row_count(self, count: int, size: int) -> int:
         """How many rows `count` sentences are searched in."""
@@ -181,53 +176,47 @@ class Pool:
         last few, for which so many rows are too many. `larger` is the next size that
         is to come, where they can go on beside others.
         """
-        kept = list(left.rows.items()) if left else []
-        count = self._row_count(len(numbers) + max(len(kept), FEW * bool(left)), size)
-        rows = _Rows(count, deque(n for _, n in kept[count:]))
-        rows.pending.extend(numbers)
+        kept = left.rows if left else []
+        at_least = max(len(kept), FEW) if kept else 0
+        count = self._row_count(len(numbers) + at_least, size)
+        places = places_for(size, self._rules.beam)
+        # What has no row now begins anew, since only new sentences wait for rows.
+        rows = _Rows(count, deque([*(n for n, _ in kept[count:]), *numbers]))
         state: Any = None
-        if left and kept:
-            rows.working = {row: n for row, (_, n) in enumerate(kept[:count])}
-            chosen = [row for row, _ in kept[:count]]
-            moved = moved_rows(left.state, chosen, count, size, self._network.ids.pad)
-            state, arrivals = map(self._on_device, (moved, moved.sentences))
+        if kept:
+            rows.working = {row: n for row, (n, _) in enumerate(kept[:count])}
+            old = [state for _, state in kept[:count]]
+            width, pad = self._width(size), self._network.ids.pad
+            state = rows_of(old, count, width, places, pad)
+            state, arrivals = map(self._on_device, (state, state.sentences))
         while True:
             if batch := rows.next_batch():
                 arrivals = self._encode([jobs[n] for n in batch], count, size)
             if state is None:
                 state = self._on_device(
-                    idle_state(arrivals, count, self._rules.beam, size, self._network)
+                    idle_state(arrivals, count, self._rules.beam, places, self._network)
                 )
-            places = rows.take_places()
+            taken = rows.take_places()
             few = self._few(rows, size, larger)
-            if (places < 0).all() and len(rows.working) <= few:
+            if (taken < 0).all() and len(rows.working) <= few:
                 break
             state = search(
                 self._params,
                 state,
                 arrivals,
-                *self._on_device((places, rows.enough_done(few), self._alpha)),
+                *self._on_device((taken, rows.enough_done(few), self._alpha)),
                 network=self._network,
                 rules=self._rules,
             )
             done, settled = jax.device_get((state.done, state.settled))
             results = jax.device_get((state.open, state.ended))
-            for row in [row for row in rows.working if done[row]]:
-                number = rows.working.pop(row)
-                if settled[row] or size == self._max_positions:
-                    yield number, self._found(results, row)
-                else:
-                    # Its past does not outlast the next step: the ring is full.
-                    rows.outgrown.append(number)
+            for row in [row for row in rows.working if settled[row]]:
+                yield rows.working.pop(row), self._found(results, row)
+            rows.outgrown += rows.leave(state, [r for r in rows.working if done[r]])
         if not rows.unfinished:
             return None
-        next_size = self._size(size + 1) if rows.outgrown else larger or size
-        return _Left(
-            state=jax.device_get(state),
-            size=next_size,
-            rows=rows.working,
-            anew=rows.outgrown,
-        )
+        next_size = size_for(size + 1) if rows.outgrown else larger or size
+        return _Left(next_size, rows.leave(state, list(rows.working)) + rows.outgrown)
 
     def _few(self, rows: _Rows, size: int, larger: int | None) -> int:
         """How many working rows are so few that their sentences had better move."""
@@ -240,9 +229,10 @@ class Pool:
     def _encode(self, jobs: list[Job], rows: int, size: int) -> Sentences:
         """Sources as rows of a batch, and through the encoder."""
         pad = self._network.ids.pad
-        source = np.full((rows, size), pad, np.int32)
+        width = self._width(size)
+        source = np.full((rows, width), pad, np.int32)
         limits = np.zeros(rows, np.int32)
-        longest_prefix = size if self._has_prefixes else 0
+        longest_prefix = width if self._has_prefixes else 0
         prefixes = np.full((rows, longest_prefix), pad, np.int32)
         keys = np.zeros((rows, 2), np.uint32)
         for row, job in enumerate(jobs):
@@ -265,6 +255,12 @@ class Pool:
             if ended.scores[row, slot] > -np.inf:
                 best.append(_hypothesis(ended, row, slot, True))
         return best or [_hypothesis(opened, row, 0, False)]
+
+
+def _room(job: Job) -> int:
+    """Tokens of the output that are likely to do, or those of the source."""
+    likely = len(job.source) + len(job.source) // 4 + 3
+    return max(len(job.source), min(job.limit, likely), len(job.prefix) + 1)
 
 
 def _hypothesis(hypotheses: Any, row: int, slot: int, finished: bool) -> Found:

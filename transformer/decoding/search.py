@@ -8,9 +8,10 @@ and from then on nothing of it changes, whatever its neighbours do.
 
 A state has rows, and each row works on a sentence of its own at that sentence's own
 step. `search` goes on until enough rows are done, so that their sentences can leave and
-others take their places (`transformer.decoding.pool`). All rows write keys and values
-to the same slot of a ring as long as the longest output; masks say which slots are a
-hypothesis's own past, so neither changing rows nor reordering beams moves any.
+others take their places (`transformer.decoding.pool`). What the open hypotheses of a
+sentence have in common is kept once: their pasts are a tree, each of its tokens has a
+place in the sentence's cache, and masks say which places are a hypothesis's own past.
+So reordering beams moves nothing, and a place is free when no hypothesis sees it.
 """
 
 import functools
@@ -28,6 +29,7 @@ from transformer.decoding.state import (
     Sentences,
     SpecialIds,
     State,
+    has_room,
     no_hypotheses,
 )
 from transformer.model import Transformer
@@ -88,12 +90,12 @@ def search(
         return state.done.sum() < enough
 
     def step(state: State) -> State:
-        logits, caches, seen = _feed(params, state, network)
+        logits, caches, past = _feed(params, state, network)
         new, parents = _extend(state, logits, alpha, network.ids, rules)
-        seen = jnp.take_along_axis(seen, parents[:, :, None], axis=1)
-        new = _keep_done(state, new._replace(seen=seen))
-        new = new._replace(caches=caches, slot=(state.slot + 1) % seen.shape[2])
-        return _stop(new, alpha, rules.nbest)
+        past = jnp.take_along_axis(past, parents[:, :, None], axis=1)
+        past &= (new.open.log_probs > -jnp.inf)[:, :, None]
+        new = _keep_done(state, new._replace(past=past))
+        return _stop(new._replace(caches=caches), alpha, rules.nbest)
 
     return jax.lax.while_loop(go_on, step, state)
 
@@ -111,7 +113,7 @@ def _admit(
     state: State, arrivals: Sentences, places: Int[Array, "B"], pad: int
 ) -> State:
     """New sentences begin with one open hypothesis, the empty one, in slot 0."""
-    rows, beam, length = state.seen.shape
+    rows, beam, length = state.open.tokens.shape
     arriving = places >= 0
     taken = jax.tree.map(lambda array: array[jnp.maximum(places, 0)], arrivals)
     nothing = no_hypotheses(rows, beam, length, pad)
@@ -124,33 +126,33 @@ def _admit(
         ended=_where(arriving, nothing, state.ended),
         done=jnp.where(arriving, taken.limits <= 0, state.done),
         settled=jnp.where(arriving, taken.limits <= 0, state.settled),
-        seen=jnp.where(arriving[:, None, None], -1, state.seen),
+        past=state.past & ~arriving[:, None, None],
     )
 
 
 def _feed(
     params: tuple[dict[str, Any], ...], state: State, network: Network
-) -> tuple[Float[Array, "B K V"], Any, Int[Array, "B K L"]]:
+) -> tuple[Float[Array, "B K V"], Any, Bool[Array, "B K P"]]:
     """Logits after each open hypothesis: of the mean probability, if models are many.
 
-    Also the caches and `seen` with the newest tokens in them.
+    Also the caches and `past` with the newest tokens in them.
     """
-    rows, beam, length = state.seen.shape
     newest = jnp.maximum(state.steps - 1, 0)[:, None, None]
     tokens = jnp.take_along_axis(state.open.tokens, newest, axis=2)[:, :, 0]
     tokens = jnp.where(state.steps[:, None] == 0, network.ids.bos, tokens)
-    beams = jnp.arange(beam)
-    is_slot = jnp.arange(length) == state.slot
-    seen = jnp.where(is_slot, beams[:, None], state.seen)
-    mask = (seen[..., None] == beams).reshape(rows, beam, length * beam)
+    # The n-th hypothesis takes the n-th free place: behind all that come before it.
+    _, beam, length = state.past.shape
+    up_to_here = jnp.cumsum(~state.past.any(axis=1), axis=1)
+    places = (up_to_here[:, None] <= jnp.arange(beam)[:, None]).sum(axis=2)
+    past = state.past | (jnp.arange(length) == places[:, :, None])
     outputs = [
         Transformer(config, network.vocab_size).apply(
             {"params": values},
             tokens,
             state.steps,
-            state.slot,
+            places,
             cache,
-            mask,
+            past,
             memory,
             state.sentences.real,
             method="decode_step",
@@ -161,11 +163,11 @@ def _feed(
     ]
     caches = tuple(cache for _, cache in outputs)
     if len(outputs) == 1:
-        return outputs[0][0][..., : network.vocab_size], caches, seen
+        return outputs[0][0][..., : network.vocab_size], caches, past
     log_probs = jnp.stack(
         [jax.nn.log_softmax(logits[..., : network.vocab_size]) for logits, _ in outputs]
     )
-    return jax.nn.logsumexp(log_probs, axis=0), caches, seen
+    return jax.nn.logsumexp(log_probs, axis=0), caches, past
 
 
 def _extend(
@@ -275,7 +277,7 @@ def _select(
 
 
 def _keep_done(old: State, new: State) -> State:
-    """A row that is done keeps its hypotheses."""
+    """A row that is done keeps its hypotheses: it may yet go on where it has room."""
 
     def kept(before: Any, after: Any) -> Any:
         return _where(old.done, before, after)
@@ -284,6 +286,7 @@ def _keep_done(old: State, new: State) -> State:
         steps=kept(old.steps, new.steps),
         open=kept(old.open, new.open),
         ended=kept(old.ended, new.ended),
+        past=kept(old.past, new.past),
     )
 
 
@@ -297,5 +300,5 @@ def _stop(state: State, alpha: Float[Array, ""], nbest: int) -> State:
     possible = state.open.log_probs.max(axis=1) / length_penalty(limits, alpha)
     found = possible <= state.ended.scores[:, nbest - 1]
     settled = state.settled | ~state.done & (found | (state.steps >= limits))
-    full = state.steps >= state.seen.shape[2]
-    return state._replace(settled=settled, done=state.done | settled | full)
+    done = state.done | settled | ~has_room(state.past)
+    return state._replace(settled=settled, done=done)

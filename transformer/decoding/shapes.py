@@ -15,6 +15,11 @@ def size_for(length: int, most: int | None = None) -> int:
     return min(size, most or size)
 
 
+def places_for(size: int, beam: int) -> int:
+    """Places for the tokens of a sentence's hypotheses: a tree with short branches."""
+    return min(size + 4 * beam, size * beam)
+
+
 def rows_for(count: int, most: int) -> int:
     """The most rows that `count` sentences fill, up to `most`; 8 rows for 2 to 8.
 

@@ -1,5 +1,6 @@
 """What a search is in the middle of: sentences, their hypotheses, rows of both."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -85,9 +86,9 @@ class State(NamedTuple):
     """Rows of a search between two steps.
 
     `steps` are the tokens in a row's open hypotheses. A row that is `done` waits for
-    the next sentence; it is `settled` if nothing longer could have changed its result.
-    `seen` holds, for each open hypothesis and slot of the ring, which beam's keys and
-    values are its own there, or -1.
+    the next sentence, or for more room; it is `settled` if nothing longer could have
+    changed its result. The pasts of a row's open hypotheses are a tree, and each of its
+    tokens has a place in the caches: `past` says which places are a hypothesis's own.
     """
 
     sentences: Sentences
@@ -96,8 +97,7 @@ class State(NamedTuple):
     ended: Hypotheses
     done: Bool[Array, "B"]
     settled: Bool[Array, "B"]
-    slot: Int[Array, ""]
-    seen: Int[Array, "B K L"]
+    past: Bool[Array, "B K P"]
     caches: tuple[tuple[KeyValues, ...], ...]
 
 
@@ -112,15 +112,15 @@ def no_hypotheses(rows: int, beam: int, length: int, pad: int) -> Hypotheses:
 
 
 def idle_state(
-    sentences: Sentences, rows: int, beam: int, length: int, network: Network
+    sentences: Sentences, rows: int, beam: int, places: int, network: Network
 ) -> State:
-    """Rows without sentences, for `sentences` like these and outputs up to `length`.
+    """Rows without sentences, for `sentences` like these and pasts of `places` tokens.
 
     NumPy arrays: all that matters of them is that every row is done.
     """
 
     def build() -> State:
-        nothing = no_hypotheses(rows, beam, length, network.ids.pad)
+        nothing = no_hypotheses(rows, beam, places, network.ids.pad)
         number = jnp.zeros(rows, jnp.int32)
         return State(
             sentences=jax.tree.map(
@@ -131,10 +131,9 @@ def idle_state(
             ended=nothing,
             done=number > 0,
             settled=number > 0,
-            slot=jnp.zeros((), jnp.int32),
-            seen=jnp.zeros((rows, beam, length), jnp.int32),
+            past=jnp.zeros((rows, beam, places), bool),
             caches=tuple(
-                Transformer(c, network.vocab_size).empty_cache(rows, beam, length)
+                Transformer(c, network.vocab_size).empty_cache(rows, places)
                 for c in network.models
             ),
         )
@@ -143,55 +142,66 @@ def idle_state(
     return state._replace(done=np.ones(rows, bool))
 
 
-def moved_rows(
-    state: State, chosen: list[int], rows: int, length: int, pad: int
+def rows_alone(state: State, chosen: Sequence[int]) -> list[State]:
+    """Copies of some rows, each by itself, as NumPy arrays."""
+    arrays = jax.device_get(state)
+
+    def alone(row: int) -> State:
+        return jax.tree.map(lambda array: array[row].copy(), arrays)
+
+    return [alone(row) for row in chosen]
+
+
+def rows_of(
+    kept: Sequence[State], rows: int, width: int, places: int, pad: int
 ) -> State:
-    """The `chosen` rows of a state as the first of `rows`, with room for `length`.
+    """Rows that left other states as the first of `rows`, with room to go on.
 
     The other rows are idle. Works on NumPy arrays, and so compiles nothing.
     """
-    grows = length > state.seen.shape[2]
 
-    def fit(array: Any, axis: int = 0, ring: int = 0, fill: int = 0) -> Any:
-        """`axis` gets the new length; `ring` places of it belong to a slot."""
-        array = array[chosen]
-        if grows and ring:  # the oldest slot comes first, and after the last is room
-            array = np.roll(array, -ring * int(state.slot), axis)
+    def fit(array: Any, axis: int = 0, length: int = 0, fill: int = 0) -> Any:
+        """As many rows as are wanted, and `axis` as long."""
         shape = [rows, *array.shape[1:]]
         if axis:
-            shape[axis] = length * max(ring, 1)
+            shape[axis] = length
         new = np.full(shape, fill, array.dtype)
         new[tuple(map(slice, array.shape))] = array
         return new
 
-    def key_values(models: Any, ring: int) -> Any:
+    def key_values(models: Any, length: int) -> Any:
         return tuple(
-            tuple(KeyValues(fit(k, 3, ring), fit(v, 2, ring)) for k, v in layers)
+            tuple(KeyValues(fit(k, 3, length), fit(v, 2, length)) for k, v in layers)
             for layers in models
         )
 
     def hypotheses(old: Hypotheses) -> Hypotheses:
         tokens, *others = old
-        return Hypotheses(fit(tokens, 2, fill=pad), *map(fit, others))
+        return Hypotheses(fit(tokens, 2, places, pad), *map(fit, others))
 
-    old = state.sentences
-    idle: Any = np.arange(rows) >= len(chosen)
-    slot: Any = np.int32(state.seen.shape[2] if grows else state.slot)
-    has_prefixes = old.prefixes.shape[1] > 0
+    state = jax.tree.map(lambda *arrays: np.stack(arrays), *kept)
+    sentences = state.sentences
+    longest_prefix = width if sentences.prefixes.shape[1] else 0
+    past = fit(state.past, 2, places)
+    idle: Any = np.arange(rows) >= len(kept)
     return State(
         sentences=Sentences(
-            memory=key_values(old.memory, 0),
-            real=fit(old.real, 1),
-            limits=fit(old.limits),
-            prefixes=fit(old.prefixes, int(has_prefixes), fill=pad),
-            keys=fit(old.keys),
+            memory=key_values(sentences.memory, width),
+            real=fit(sentences.real, 1, width),
+            limits=fit(sentences.limits),
+            prefixes=fit(sentences.prefixes, 1, longest_prefix, pad),
+            keys=fit(sentences.keys),
         ),
         steps=fit(state.steps),
         open=hypotheses(state.open),
         ended=hypotheses(state.ended),
-        done=idle,
+        done=idle | ~np.asarray(has_room(past)),
         settled=idle,
-        slot=slot,
-        seen=fit(state.seen, 2, ring=1, fill=-1),
-        caches=key_values(state.caches, state.seen.shape[1]),
+        past=past,
+        caches=key_values(state.caches, places),
     )
+
+
+def has_room(past: Any) -> Any:
+    """Whether each row has free places for one more token of each hypothesis."""
+    return (~past.any(axis=1)).sum(axis=1) >= past.shape[1]

@@ -1,6 +1,7 @@
 """The layers of both stacks (section 3.1)."""
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
@@ -125,9 +126,9 @@ class DecoderLayer(nn.Module):
     def step(
         self,
         x: Float[Array, "B K D"],
-        slot: Int[Array, ""],
+        places: Int[Array, "B K"],
         cache: KeyValues,
-        mask: Bool[Array, "B 1 K L"],
+        mask: Bool[Array, "B 1 K P"],
         memory: KeyValues,
         memory_mask: Bool[Array, "B 1 1 S"],
     ) -> tuple[Float[Array, "B K D"], KeyValues]:
@@ -136,11 +137,11 @@ class DecoderLayer(nn.Module):
         To cache and memory they are what target positions are in `__call__`.
         """
         inputs = self.self_residual.before(x)
-        place = slot * x.shape[1]
         new = self.self_attention.key_values(inputs)
-        put = jax.lax.dynamic_update_slice_in_dim
+        sentence = jnp.arange(len(x))[:, None]
         cache = KeyValues(
-            put(cache.keys, new.keys, place, 3), put(cache.values, new.values, place, 2)
+            cache.keys.at[sentence, :, :, places].set(jnp.moveaxis(new.keys, 3, 1)),
+            cache.values.at[sentence, :, places].set(new.values.swapaxes(1, 2)),
         )
         out = self.self_attention(inputs, cache, mask, deterministic=True)
         x = self.self_residual.after(x, out, deterministic=True)

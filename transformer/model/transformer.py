@@ -145,10 +145,10 @@ class Transformer(nn.Module):
         """Each decoder layer's keys and values of the encoder's output."""
         return tuple(layer.memory(encoded) for layer in self.decoder_layers)
 
-    def empty_cache(self, batch: int, beam: int, length: int) -> tuple[KeyValues, ...]:
-        """Room for the keys and values of `length` steps of `beam` hypotheses."""
+    def empty_cache(self, batch: int, places: int) -> tuple[KeyValues, ...]:
+        """Room for the keys and values of `places` tokens of each sentence."""
         c = self.config
-        heads, places = (batch, c.num_heads), length * beam
+        heads = (batch, c.num_heads)
         layer = KeyValues(
             jnp.zeros((*heads, c.d_k, places)), jnp.zeros((*heads, places, c.d_v))
         )
@@ -158,31 +158,33 @@ class Transformer(nn.Module):
         self,
         tokens: Int[Array, "B K"],
         positions: Int[Array, "B"],
-        slot: Int[Array, ""],
+        places: Int[Array, "B K"],
         cache: tuple[KeyValues, ...],
-        seen: Bool[Array, "B K L"],
+        seen: Bool[Array, "B K P"],
         memory: tuple[KeyValues, ...],
         memory_mask: Bool[Array, "B S"],
     ) -> tuple[Float[Array, "B K V"], tuple[KeyValues, ...]]:
         """Logits after feeding one token to each of K hypotheses of B sentences.
 
-        Their keys and values go to places slot * K, ..., slot * K + K - 1 of their
-        sentence's cache, whose L places all its hypotheses share: `seen` says which of
-        them each one looks at, the new ones among them. So a hypothesis that takes
+        Their keys and values go to `places` of their sentence's cache, or nowhere if
+        it has no such place. All its hypotheses share its P places: `seen` says which
+        of them each one looks at, its new one among them. So a hypothesis that takes
         over another's past needs another mask, and nothing is moved. `positions` are
-        those of the tokens in their sentences.
+        those of the tokens in their sentences, below P and the learned table's length.
 
         Returns the logits with the cache that holds this step as well.
         """
         x = self._embed(self.target_table, tokens)
-        length = cache[0].keys.shape[3] // tokens.shape[1]
+        length = seen.shape[2]
+        if self.config.positions == "learned":
+            length = min(length, self.config.max_positions)
         x = x + self._position(positions[:, None], length, "target")
         new_cache = []
         for layer, own, looked_at in zip(
             self.decoder_layers, cache, memory, strict=True
         ):
             x, own = layer.step(
-                x, slot, own, seen[:, None], looked_at, memory_mask[:, None, None]
+                x, places, own, seen[:, None], looked_at, memory_mask[:, None, None]
             )
             new_cache.append(own)
         if self.config.norm == "pre":
