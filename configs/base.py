@@ -111,5 +111,5 @@ def decode() -> ConfigDict:
     decode.seed = 0  # of the draws
     decode.max_extra_tokens = 50  # longest output: source tokens plus this
     decode.max_source_tokens = 512  # longer lines are cut here, with a warning
-    decode.tokens_per_batch = 4096  # padded source slots translated at a time
+    decode.tokens_per_batch = 8192  # padded source slots translated at a time
     return decode

@@ -46,10 +46,10 @@ def test_batches_are_as_large_as_their_slots(model_config, monkeypatch):
         return idle_state(sentences, rows, *settings)
 
     monkeypatch.setattr("transformer.decoding.pool.idle_state", counting)
-    for slots in (1, 8 * 16, 32 * 16 - 1, 32 * 16, 10**6):
+    for slots in (1, 8 * 32, 32 * 32 - 1, 32 * 32, 10**6):
         found = search(model_config, params, source, 4, 0.6, slots=slots)
         assert_same(found, together)
-    assert made == [1, 8, 8, 32, 64]
+    assert made == [1, 8, 8, 32, 32]
 
 
 def moves_of(monkeypatch) -> list[tuple]:
@@ -87,15 +87,21 @@ def test_outgrowing_a_size_changes_nothing(model_config, monkeypatch, beam):
 
 def test_the_last_sentences_move_and_stay_the_same(model_config, monkeypatch):
     """The last sentences of a size go on in the next, the very last in fewer rows."""
-    params, source = parameters(model_config), sentences(200, 8)
-    limits = 2 + np.arange(200) % 9
-    still = search(model_config, params, source, 4, 0.6, limits)
+    params, source = parameters(model_config), sentences(300, 8)
+    limits = 2 + np.arange(300) % 9
+    monkeypatch.setattr(shapes, "_ROWS", (1,))
+    alone = search(model_config, params, source[:40], 4, 0.6, limits[:40])
+    monkeypatch.undo()
     moves = moves_of(monkeypatch)
+    together = search(model_config, params, source, 4, 0.6, limits)
+    ((steps, _, rows, width, _),) = moves
+    assert len(steps) <= 8 and rows == 8 and width == 32 and any(steps)
+    moves.clear()
     monkeypatch.setattr(shapes, "_SIZES", (6, 12))
-    assert_same(search(model_config, params, source, 4, 0.6, limits), still)
-    *_, (steps, _, rows, width, _) = moves
-    assert len(steps) <= 8 and rows == 8 and width >= 12 and any(steps)
-    assert any(len(steps) > 8 for steps, *_ in moves)
+    assert_same(search(model_config, params, source, 4, 0.6, limits), together)
+    (steps, _, rows, width, _), *_ = moves
+    assert len(steps) > 8 and rows > 8 and width == 12 and any(steps)
+    assert_same(alone, together, np.arange(40))
 
 
 def test_each_sentence_has_its_own_limit(model_config):

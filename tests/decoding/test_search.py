@@ -227,7 +227,7 @@ def test_search_stops_when_no_open_hypothesis_can_win(model_config):
     limits, prefixes = np.full(12, 200, np.int32), np.full((12, 1), IDS.pad, np.int32)
     source, keys = sentences(12, 6), np.zeros((12, 2), np.uint32)
     held = search_module.encode(
-        undecided, source, limits, prefixes, keys, network=network
+        undecided, source, limits, prefixes, keys, network=network, size=6
     )
 
     def found(enough: int) -> State:

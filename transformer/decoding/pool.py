@@ -18,7 +18,14 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer.decoding.search import encode, search
-from transformer.decoding.shapes import FEW, places_for, rows_for, size_for
+from transformer.decoding.shapes import (
+    FEW,
+    places_for,
+    rows_for,
+    rows_to_hold,
+    size_for,
+    width_for,
+)
 from transformer.decoding.state import (
     Network,
     Rules,
@@ -153,14 +160,9 @@ class Pool:
             larger = min((s for s in waiting if s > size), default=None)
             left = yield from self._run_size(jobs, numbers, size, larger, left)
 
-    def _width(self, size: int) -> int:
-        """Width of the sources of a size."""
-        return min(size, self._max_positions or size)
-
-    def _row_count(self, count: int, size: int) -> int:
-        """How many rows `count` sentences are searched in."""
-        most = min(self._slots // size, _MOST_HYPOTHESES // self._rules.beam)
-        return rows_for(count, most)
+    def _most_rows(self, size: int) -> int:
+        """How many rows may be searched at once, or none: that is a single one."""
+        return min(self._slots // size, _MOST_HYPOTHESES // self._rules.beam)
 
     def _run_size(
         self,
@@ -177,8 +179,11 @@ class Pool:
         is to come, where they can go on beside others.
         """
         kept = left.rows if left else []
-        at_least = max(len(kept), FEW) if kept else 0
-        count = self._row_count(len(numbers) + at_least, size)
+        total = len(numbers) + (max(len(kept), FEW) if kept else 0)
+        if not larger:  # The last ones will have nowhere to go: let them be few.
+            total = max(total // 2, min(total, FEW))
+        most = self._most_rows(size)
+        count = max(rows_for(total, most), rows_to_hold(len(kept), most))
         places = places_for(size, self._rules.beam)
         # What has no row now begins anew, since only new sentences wait for rows.
         rows = _Rows(count, deque([*(n for n, _ in kept[count:]), *numbers]))
@@ -186,8 +191,7 @@ class Pool:
         if kept:
             rows.working = {row: n for row, (n, _) in enumerate(kept[:count])}
             old = [state for _, state in kept[:count]]
-            width, pad = self._width(size), self._network.ids.pad
-            state = rows_of(old, count, width, places, pad)
+            state = rows_of(old, count, size, places, self._network.ids.pad)
             state, arrivals = map(self._on_device, (state, state.sentences))
         while True:
             if batch := rows.next_batch():
@@ -224,15 +228,16 @@ class Pool:
             return 0
         if larger or rows.outgrown:
             return rows.count // 4
-        return FEW if self._row_count(FEW, size) < rows.count // 4 else 0
+        return FEW if rows_to_hold(FEW, self._most_rows(size)) < rows.count // 4 else 0
 
     def _encode(self, jobs: list[Job], rows: int, size: int) -> Sentences:
         """Sources as rows of a batch, and through the encoder."""
         pad = self._network.ids.pad
-        width = self._width(size)
+        longest = max(len(job.source) for job in jobs)
+        width = width_for(longest, min(self._max_positions or size, size))
         source = np.full((rows, width), pad, np.int32)
         limits = np.zeros(rows, np.int32)
-        longest_prefix = width if self._has_prefixes else 0
+        longest_prefix = size if self._has_prefixes else 0
         prefixes = np.full((rows, longest_prefix), pad, np.int32)
         keys = np.zeros((rows, 2), np.uint32)
         for row, job in enumerate(jobs):
@@ -241,7 +246,7 @@ class Pool:
             prefixes[row, : len(job.prefix)] = job.prefix
             keys[row] = job.stream
         arrays = self._on_device((source, limits, prefixes, keys))
-        return encode(self._params, *arrays, network=self._network)
+        return encode(self._params, *arrays, network=self._network, size=size)
 
     def _on_device(self, tree: Any) -> Any:
         """Arrays where the parameters are, so that all calls are compiled alike."""

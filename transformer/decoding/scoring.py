@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from transformer.config import ModelConfig
-from transformer.decoding.shapes import rows_for, size_for
+from transformer.decoding.shapes import rows_for, width_for
 from transformer.decoding.state import Network
 from transformer.model import Transformer, stacked_attention
 
@@ -49,16 +49,16 @@ def score_pairs(
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
 ) -> Iterator[Score]:
     """Scores pairs of sources and targets, each with its EOS, in order."""
-    sizes: dict[int, list[int]] = {}
+    widths: dict[int, list[int]] = {}
     for number, pair in enumerate(pairs):
-        size = size_for(max(map(len, pair)), network.max_positions)
-        sizes.setdefault(size, []).append(number)
+        width = width_for(max(map(len, pair)), network.max_positions)
+        widths.setdefault(width, []).append(number)
     found: dict[int, Score] = {}
-    for size, numbers in sizes.items():
-        rows = rows_for(len(numbers), _SLOTS // size)
+    for width, numbers in widths.items():
+        rows = rows_for(len(numbers), _SLOTS // width)
         for begin in range(0, len(numbers), rows):
             batch = numbers[begin : begin + rows]
-            source, target = np.full((2, rows, size), network.ids.pad, np.int32)
+            source, target = np.full((2, rows, width), network.ids.pad, np.int32)
             for row, number in enumerate(batch):
                 source[row, : len(pairs[number][0])] = pairs[number][0]
                 target[row, : len(pairs[number][1])] = pairs[number][1]

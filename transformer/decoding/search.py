@@ -32,7 +32,7 @@ from transformer.decoding.state import (
     has_room,
     no_hypotheses,
 )
-from transformer.model import Transformer
+from transformer.model import KeyValues, Transformer
 
 
 def length_penalty(length: Array | int, alpha: Array | float) -> Float[Array, "..."]:
@@ -40,7 +40,7 @@ def length_penalty(length: Array | int, alpha: Array | float) -> Float[Array, ".
     return ((5.0 + jnp.asarray(length, jnp.float32)) / 6.0) ** alpha
 
 
-@functools.partial(jax.jit, static_argnames="network")
+@functools.partial(jax.jit, static_argnames=("network", "size"))
 def encode(
     params: tuple[dict[str, Any], ...],
     source: Int[Array, "B S"],
@@ -49,10 +49,12 @@ def encode(
     keys: UInt32[Array, "B 2"],
     *,
     network: Network,
+    size: int,
 ) -> Sentences:
     """Runs the encoders over `source` (EOS at each end, then padding).
 
     The keys and values of every decoder layer are projected here, once per sentence.
+    They get room for `size` tokens, whatever the width of `source`.
     """
     real = source != network.ids.pad
     positions = jnp.broadcast_to(jnp.arange(source.shape[1]), source.shape)
@@ -62,7 +64,22 @@ def encode(
         bound = model.bind({"params": values})
         encoded = bound.encode(source, real.astype(jnp.int32), positions, True)
         memory.append(bound.memory(encoded))
-    return Sentences(tuple(memory), real, limits, prefixes, keys)
+    padding = (0, size - source.shape[1])
+
+    def padded(layer: KeyValues) -> KeyValues:
+        nothing = (0, 0)
+        return KeyValues(
+            jnp.pad(layer.keys, (nothing, nothing, nothing, padding)),
+            jnp.pad(layer.values, (nothing, nothing, padding, nothing)),
+        )
+
+    return Sentences(
+        tuple(tuple(map(padded, layers)) for layers in memory),
+        jnp.pad(real, ((0, 0), padding)),
+        limits,
+        prefixes,
+        keys,
+    )
 
 
 @functools.partial(
