@@ -1,6 +1,7 @@
 """What the tests of training share: batches made by hand, and comparisons of trees."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -73,3 +74,9 @@ def assert_same() -> Callable[[Any, Any], None]:
             np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
     return check
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A folder that does not exist yet."""
+    return tmp_path / "run" / "checkpoints"
