@@ -1,5 +1,7 @@
 """Laws of sentences that share a search: none of them notices the others."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -30,8 +32,10 @@ def test_neighbours_padding_and_place_change_nothing(model_config, monkeypatch, 
     monkeypatch.setattr(shapes, "_ROWS", (rows,))
     assert_same(search(model_config, params, source[order], 4, 0.6), together, order)
     if rows == 7:
-        monkeypatch.setattr(shapes, "_SIZES", (23,))
-        assert_same(search(model_config, params, source, 4, 0.6), together)
+        for sizes, widths in (((40,), (6,)), ((48,), (40,))):
+            monkeypatch.setattr(shapes, "_SIZES", sizes)
+            monkeypatch.setattr(shapes, "_WIDTHS", widths)
+            assert_same(search(model_config, params, source, 4, 0.6), together)
     outputs = {hypothesis(together, row) for row in range(len(source))}
     assert len(outputs) > 15
 
@@ -72,9 +76,10 @@ def test_outgrowing_a_size_changes_nothing(model_config, monkeypatch, beam):
     params, source = parameters(model_config), sentences(30, 3)
     roomy = search(model_config, params, source, beam, 1.5)
     moves = moves_of(monkeypatch)
-    monkeypatch.setattr(shapes, "_SIZES", (3,))
+    monkeypatch.setattr(shapes, "_SIZES", (5, 10, 20))
     monkeypatch.setattr(
-        "transformer.decoding.pool.places_for", lambda size, beam: size + beam - 1
+        "transformer.decoding.pool.places_for",
+        lambda size, beam: size * beam // 3 + beam - 1,
     )
     assert_same(search(model_config, params, source, beam, 1.5), roomy)
     widths = [width for *_, width, _ in moves]
@@ -83,6 +88,26 @@ def test_outgrowing_a_size_changes_nothing(model_config, monkeypatch, beam):
     for steps, paths, *_ in moves:
         assert any(steps)  # what was found so far goes along
         assert all(beam * s >= p >= s for s, p in zip(steps, paths, strict=True))
+
+
+def test_no_more_rows_are_kept_than_go_on(model_config, monkeypatch):
+    """Whole rows are large: what cannot go on at once begins anew, and is not kept."""
+    params, source = parameters(model_config), sentences(30, 3)
+    roomy, moves = search(model_config, params, source, 1), moves_of(monkeypatch)
+    monkeypatch.setattr(shapes, "_SIZES", (6, 12))
+    monkeypatch.setattr(shapes, "_ROWS", (4, 8))
+    assert_same(search(model_config, params, source, 1, slots=8 * 6), roomy)
+    ((steps, _, rows, *_),) = moves
+    assert len(steps) == rows == 4
+
+
+def test_places_grow_with_the_beam():
+    """A size more is so many places more that wide beams are soon done with sizes."""
+    for beam in (1, 4, 12, 64, 500):
+        sizes = [shapes.size_for(length) for length in (1, 33, 65, 129)]
+        places = [shapes.places_for(size, beam) for size in sizes]
+        assert all(p >= s + beam - 1 for s, p in zip(sizes, places, strict=True))
+        assert all(b == 2 * a for a, b in itertools.pairwise(places))
 
 
 def test_the_last_sentences_move_and_stay_the_same(model_config, monkeypatch):

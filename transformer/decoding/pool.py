@@ -1,7 +1,7 @@
 """Rows that are searched at once, and sentences that take turns in them.
 
-Sentences are sorted by length into a few sizes. A size is the width of the sources, and
-there is room for outputs of about that length. In each size a fixed number of rows is
+Sentences are sorted by length into a few sizes: the room for what is looked at of a
+source, and about that of an output. In each size a fixed number of rows is
 searched: a sentence that is done leaves its row to the next one, so that no row waits
 for the longest sentence of a batch. What outgrows its size goes on in the next one, and
 the last sentences of a size beside those of another. The shapes, and with them the
@@ -61,10 +61,14 @@ class Found(NamedTuple):
 
 
 class _Left(NamedTuple):
-    """Jobs that are to go on in another size or in fewer rows, and their old rows."""
+    """Jobs that are to go on in another size or in fewer rows, and their old rows.
+
+    There are no more of them than the new rows will hold. Other jobs begin `anew`.
+    """
 
     size: int
     rows: list[tuple[int, State]]
+    anew: list[int]
 
 
 @dataclasses.dataclass
@@ -72,7 +76,8 @@ class _Rows:
     """The rows of one size, by number, and the jobs in them and before them.
 
     Of those that are `arrived`, sources have been encoded: they have their places
-    among the newest arrivals. Those that have `outgrown` their rows have left them.
+    among the newest arrivals. Those that have `outgrown` their rows have left them,
+    some with what they had found, the others to begin `anew`.
     """
 
     count: int
@@ -80,6 +85,7 @@ class _Rows:
     arrived: deque[tuple[int, int]] = dataclasses.field(default_factory=deque)
     working: dict[int, int] = dataclasses.field(default_factory=dict)
     outgrown: list[tuple[int, State]] = dataclasses.field(default_factory=list)
+    anew: list[int] = dataclasses.field(default_factory=list)
 
     @property
     def supplied(self) -> bool:
@@ -108,11 +114,13 @@ class _Rows:
                 places[row], self.working[row] = self.arrived.popleft()
         return places
 
-    def leave(self, state: State, chosen: list[int]) -> list[tuple[int, State]]:
-        """Takes jobs out of rows of `state`, with what was found for them so far."""
+    def leave(self, state: State, chosen: list[int], most: int) -> None:
+        """Takes jobs out of rows of `state`, `most` of all with what they had found."""
         numbers = [self.working.pop(row) for row in chosen]
-        alone = rows_alone(state, chosen) if chosen else []
-        return list(zip(numbers, alone, strict=True))
+        count = min(len(chosen), most - len(self.outgrown))
+        alone = rows_alone(state, chosen[:count]) if count else []
+        self.outgrown.extend(zip(numbers[:count], alone, strict=True))
+        self.anew.extend(numbers[count:])
 
     def enough_done(self, few: int) -> np.int32:
         """Rows that are to be done before others take their places, or leave."""
@@ -159,10 +167,13 @@ class Pool:
             numbers = sorted(waiting.pop(size, []), key=lambda n: -len(jobs[n].source))
             larger = min((s for s in waiting if s > size), default=None)
             left = yield from self._run_size(jobs, numbers, size, larger, left)
+            if left and left.anew:
+                waiting.setdefault(left.size, []).extend(left.anew)
 
     def _most_rows(self, size: int) -> int:
-        """How many rows may be searched at once, or none: that is a single one."""
-        return min(self._slots // size, _MOST_HYPOTHESES // self._rules.beam)
+        """How many rows may be searched at once."""
+        most = min(self._slots // size, _MOST_HYPOTHESES // self._rules.beam)
+        return rows_for(most, most)
 
     def _run_size(
         self,
@@ -185,12 +196,11 @@ class Pool:
         most = self._most_rows(size)
         count = max(rows_for(total, most), rows_to_hold(len(kept), most))
         places = places_for(size, self._rules.beam)
-        # What has no row now begins anew, since only new sentences wait for rows.
-        rows = _Rows(count, deque([*(n for n, _ in kept[count:]), *numbers]))
+        rows = _Rows(count, deque(numbers))
         state: Any = None
         if kept:
-            rows.working = {row: n for row, (n, _) in enumerate(kept[:count])}
-            old = [state for _, state in kept[:count]]
+            rows.working = {row: number for row, (number, _) in enumerate(kept)}
+            old = [state for _, state in kept]
             state = rows_of(old, count, size, places, self._network.ids.pad)
             state, arrivals = map(self._on_device, (state, state.sentences))
         while True:
@@ -216,11 +226,13 @@ class Pool:
             results = jax.device_get((state.open, state.ended))
             for row in [row for row in rows.working if settled[row]]:
                 yield rows.working.pop(row), self._found(results, row)
-            rows.outgrown += rows.leave(state, [r for r in rows.working if done[r]])
+            no_room = [row for row in rows.working if done[row]]
+            rows.leave(state, no_room, self._most_rows(size_for(size + 1)))
         if not rows.unfinished:
             return None
         next_size = size_for(size + 1) if rows.outgrown else larger or size
-        return _Left(next_size, rows.leave(state, list(rows.working)) + rows.outgrown)
+        rows.leave(state, list(rows.working), self._most_rows(next_size))
+        return _Left(next_size, rows.outgrown, rows.anew)
 
     def _few(self, rows: _Rows, size: int, larger: int | None) -> int:
         """How many working rows are so few that their sentences had better move."""

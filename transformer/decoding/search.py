@@ -245,6 +245,8 @@ def _candidates(
             no_repeat_ngram=rules.no_repeat_ngram,
         )
         open_to = jnp.where(allowed, logits, -jnp.inf)
+    # Two per slot, so that `beam` stay open if all others end; greedy has one.
+    wanted = 2 * beam if beam > 1 else 1
     if rules.temperature:
         drawn = sample(
             open_to[:, 0],
@@ -257,16 +259,13 @@ def _candidates(
         piece = drawn[:, None, None]
         best = jnp.take_along_axis(logits, piece, axis=2)
     else:
-        # Two per slot, so that `beam` stay open if all others end; greedy has one.
-        wanted = 2 * beam if beam > 1 else 1
         # What is never output is taken from among the best: quicker than from all.
         best, piece = largest(open_to, min(wanted + len(never), num_pieces))
         barred = (piece[..., None] == jnp.asarray(never)).any(axis=-1)
         best = jnp.where(barred, -jnp.inf, best)
     totals = state.open.log_probs[:, :, None] + (best - log_total)
     per_slot = totals.shape[2]
-    count = min(2 * beam if beam > 1 else 1, beam * per_slot)
-    best, index = jax.lax.top_k(totals.reshape(rows, -1), count)
+    best, index = jax.lax.top_k(totals.reshape(rows, -1), wanted)
     piece = jnp.take_along_axis(piece.reshape(rows, -1), index, axis=1)
     return best, piece, index // per_slot
 
@@ -275,12 +274,8 @@ def _select(
     hypotheses: Hypotheses, values: Float[Array, "B C"], beam: int
 ) -> tuple[Hypotheses, Int[Array, "B K"]]:
     """The `beam` hypotheses with the largest values, and their places."""
-    if values.shape[1] < beam:  # a beam wider than the vocabulary, at the first step
-        missing = beam - values.shape[1]
-        values = jnp.pad(values, ((0, 0), (0, missing)), constant_values=-jnp.inf)
     _, index = jax.lax.top_k(values, beam)
     usable = jnp.take_along_axis(values, index, axis=1) > -jnp.inf
-    index = jnp.minimum(index, hypotheses.log_probs.shape[1] - 1)
 
     def pick(array: Array) -> Array:
         shaped = index.reshape(*index.shape, *(1,) * (array.ndim - 2))

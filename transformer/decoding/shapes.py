@@ -25,7 +25,7 @@ def _at_least(length: int, steps: tuple[int, ...]) -> int:
 
 def places_for(size: int, beam: int) -> int:
     """Places for the tokens of a sentence's hypotheses: a tree with short branches."""
-    return min(size + 4 * beam, size * beam)
+    return min(size + size * beam // 8, size * beam)
 
 
 def rows_for(count: int, most: int) -> int:

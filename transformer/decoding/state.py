@@ -72,6 +72,7 @@ class Sentences(NamedTuple):
 class Hypotheses(NamedTuple):
     """Token sequences of B sentences, the best first; an empty slot has -inf.
 
+    L is the number of places in a sentence's cache: no hypothesis can be longer.
     `lengths` count the EOS of a finished hypothesis; after it there is padding. Scores
     are log-probabilities (in nats) divided by the length penalty.
     """
