@@ -72,6 +72,8 @@ def main(argv: Sequence[str]) -> None:
             file = files.enter_context(_opened(second, "rb"))
             seconds = iter_records(file, second)
         translator = _translator(flags)
+        # Before a file is overwritten:
+        translator.check_nbest(1 if flags.nbest is None else flags.nbest)
         target: IO[bytes] = sys.stdout.buffer
         if flags.output:
             for name in (flags.input, second):
@@ -81,7 +83,7 @@ def main(argv: Sequence[str]) -> None:
         records = iter_records(source, flags.input or "standard input")
         window = {"window_size": 1} if source.isatty() else {}
         if flags.targets:
-            lines = _scored(translator, records, seconds or (), flags)
+            lines = _scored(translator, records, seconds or (), flags, window)
         else:
             lines = _translated(translator, records, seconds, flags, window)
         hidden = not sys.stderr.isatty() or target.isatty()
@@ -115,7 +117,7 @@ def _translated(
     records, sources = itertools.tee(records)
     found = translator.translate_nbest(
         records,
-        1 if flags.nbest is None else flags.nbest,
+        flags.nbest or 1,
         prefixes=prefixes,
         align=flags.align,
         **window,
@@ -155,10 +157,12 @@ def _scored(
     records: Iterable[str],
     targets: Iterable[str],
     flags: argparse.Namespace,
+    window: dict[str, int],
 ) -> Iterator[list[str]]:
     """For each pair its line; the corpus's perplexity at the end, on stderr."""
     number, total, pieces = 0, 0.0, 0
-    for number, score in enumerate(translator.score(records, targets), start=1):
+    scores = translator.score(records, targets, **window)
+    for number, score in enumerate(scores, start=1):
         total, pieces = total + score.log_prob, pieces + len(score.tokens)
         shown: dict[str, Any] = {
             "line": number,

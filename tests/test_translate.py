@@ -56,7 +56,11 @@ def test_bad_bytes_and_flags_are_refused_by_name(piped, translate, run, tmp_path
     same.write_text("the cat\n")
     with pytest.raises(UserError, match="is a file to be read"):
         translate.main([f"--workdir={run}", f"--input={same}", f"--output={same}"])
-    assert same.read_text() == "the cat\n"
+    flags = [f"--input={same}", f"--output={tmp_path / 'old'}", "--beam=4"]
+    (tmp_path / "old").write_text("old\n")
+    with pytest.raises(UserError, match="nbest is 9"):
+        translate.main([f"--workdir={run}", *flags, "--nbest=9"])
+    assert same.read_text() == "the cat\n" and (tmp_path / "old").read_text() == "old\n"
 
 
 def test_the_locale_has_no_say(piped, translate, run, tmp_path):

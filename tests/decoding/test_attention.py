@@ -48,6 +48,24 @@ def test_rows_are_generated_tokens_and_columns_source_tokens(translator):
     assert not np.triu(found.decoder_self, 1).any()
 
 
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_a_long_line_is_cut_as_its_translation_was(translator, positions):
+    """What was not translated is not shown either; EOS stands at the end."""
+    config = dataclasses.replace(
+        translator.config.model, positions=positions, max_positions=12
+    )
+    variables = initial_variables(config, len(translator.vocabulary), jax.random.key(0))
+    changed = Translator(
+        dataclasses.replace(translator.config, model=config),
+        translator.vocabulary,
+        variables["params"],
+        dataclasses.replace(translator.decode, max_source_tokens=14),
+    )
+    found = sentence_attention(changed, "the dog " * 30)
+    assert len(found.source) == (14 if positions == "sinusoidal" else 12)
+    assert found.source[-1] == "</s>"
+
+
 def test_a_blank_line_is_refused(translator):
     """There is nothing to look at."""
     with pytest.raises(UserError, match="blank"):

@@ -165,7 +165,9 @@ def alignment(source: str, target: str, rows: list[list[float]]) -> list:
     """Pairs of words, where EOS's row and column are put beside `rows`."""
     attention = np.full((len(rows) + 1, len(rows[0]) + 1), 0.9)
     attention[:-1, :-1] = rows
-    found = word_alignment(pieces(source), pieces(target), np.float32(attention))
+    words = pieces(source)[:-1], pieces(target)[:-1]
+    found = word_alignment(*words, np.float32(attention))
+    assert found == word_alignment(*words, np.float32(attention)[:-1])  # cut off
     return list(map(tuple, found))
 
 
@@ -203,4 +205,5 @@ def test_short_sentences_align():
     for source, target in (("", "_b"), ("_a", ""), ("", "")):
         shape = (len(pieces(target)), len(pieces(source)))
         attention = np.full(shape, 0.5, np.float32)
-        assert word_alignment(pieces(source), pieces(target), attention) == []
+        words = pieces(source)[:-1], pieces(target)[:-1]
+        assert word_alignment(*words, attention) == []

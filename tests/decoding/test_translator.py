@@ -298,9 +298,13 @@ def test_learned_positions_are_not_exceeded(tiny_config, caplog):
         dataclasses.replace(tiny_config, model=model), beam=1, tokens_per_batch=64
     )
     translator = Translator(config, vocabulary(tiny_config), params(config))
-    found = list(translator.translate(["dog", "the dog " * 30]))
+    lines = ["dog", "the dog " * 30]
+    found = [best for best, *_ in translator.translate_nbest(lines, 1, align=True)]
+    assert found[0].alignment and len(found[0].tokens) == 12  # as many as there can be
     assert all(1 <= len(translation.tokens) <= 12 for translation in found)
-    assert any("line 2 " in record.getMessage() for record in caplog.records)
+    cut, limit = (record.getMessage() for record in caplog.records)
+    assert "line 2 " in cut and "12 are used (model.max_positions)" in cut
+    assert "12 (model.max_positions)" in limit
 
 
 def test_a_run_translates_with_its_checkpoints(tiny_config, tmp_path):

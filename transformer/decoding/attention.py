@@ -41,8 +41,7 @@ def sentence_attention(translator: Translator, line: str) -> SentenceAttention:
     (translation,) = translator.translate([line])
     if not translation.tokens:
         raise UserError("a blank line has no attention")
-    source = [*vocabulary.encode(line), vocabulary.eos_id]
-    source = source[: translator.config.decode.max_source_tokens]
+    source = translator.source_ids(line)
     target = list(translation.tokens)
     rows = (np.asarray(ids, np.int32)[None] for ids in (source, target))
     sown = _weights(

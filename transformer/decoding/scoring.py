@@ -137,10 +137,11 @@ def word_alignment(
 ) -> list[tuple[int, int]]:
     """Pairs (source word, target word), from 0: each target word's likeliest.
 
-    Pieces (EOS last on both sides) make up words; a source word has the attention of
-    its pieces together, a target word the mean of its pieces'. EOS aligns with nothing.
+    Pieces make up words; a source word has the attention of its pieces together, a
+    target word the mean of its pieces'. EOS aligns with nothing: the pieces are
+    without it, and its row and column, which come last if they are there, are not read.
     """
-    source_words, target_words = _words(source[:-1]), _words(target[:-1])
+    source_words, target_words = _words(source), _words(target)
     if not source_words or not target_words:
         return []
     weights = np.asarray(attention)[: len(target_words), : len(source_words)]

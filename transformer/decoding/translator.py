@@ -151,11 +151,7 @@ class Translator:
           UserError: `nbest` is less than 1 or more than the beam holds; there are not
             as many prefixes as lines.
         """
-        if nbest < 1 or (nbest > self.decode.beam and not self.decode.temperature):
-            raise UserError(
-                f"nbest is {nbest}: a beam of {self.decode.beam} gives 1 to "
-                f"{self.decode.beam}"
-            )
+        self.check_nbest(nbest)
         pool = self._pool(nbest)
         pairs = (
             ((line, "") for line in lines)
@@ -169,6 +165,14 @@ class Translator:
             self._report_limits(cut_off)
             for number, _ in window:
                 yield found.pop(number)
+
+    def check_nbest(self, nbest: int) -> None:
+        """Raises a `UserError` unless there can be so many translations of a line."""
+        if nbest < 1 or (nbest > self.decode.beam and not self.decode.temperature):
+            raise UserError(
+                f"nbest is {nbest}: a beam of {self.decode.beam} gives 1 to "
+                f"{self.decode.beam}"
+            )
 
     def score(
         self, sources: Iterable[str], targets: Iterable[str], window_size: int = _WINDOW
@@ -185,15 +189,23 @@ class Translator:
         numbered = enumerate(_pairs(sources, targets, "target"), start=1)
         while window := list(itertools.islice(numbered, window_size)):
             pairs = [
-                (self._fit(number, encode(source)), self._fit(number, encode(target)))
+                (
+                    self._source(number, encode(source)),
+                    self._source(number, encode(target)),
+                )
                 for number, (source, target) in window
             ]
             yield from score_pairs(self.network(), self._params(), pairs)
 
     def alignment(self, score: Score) -> tuple[tuple[int, int], ...]:
         """Pairs (source word, target word), from 0, of a scored pair."""
-        source, target = map(self.vocabulary.pieces, (score.source, score.tokens))
+        source, target = map(self._pieces_of_words, (score.source, score.tokens))
         return tuple(word_alignment(source, target, score.attention))
+
+    def _pieces_of_words(self, ids: Sequence[int]) -> list[str]:
+        """A sentence's pieces without EOS."""
+        eos = self.vocabulary.eos_id
+        return self.vocabulary.pieces(ids[:-1] if ids and ids[-1] == eos else ids)
 
     def network(self) -> Network:
         """What the models are, without their parameters."""
@@ -242,7 +254,7 @@ class Translator:
                 found[number] = [_BLANK]
                 continue
             found[number] = []
-            source = self._fit(number, ids)
+            source = self._source(number, ids)
             first = self.vocabulary.encode(prefix)
             limit = max(len(source), len(first)) + self.decode.max_extra_tokens
             limit = min(limit, most or limit)
@@ -265,29 +277,45 @@ class Translator:
     def _report_limits(self, numbers: list[int]) -> None:
         """Names the lines whose translation is cut off."""
         if numbers:
+            most = self.network().max_positions
             logger.warning(
                 "%d translations reached their limit of source tokens plus %d "
-                "(decode.max_extra_tokens): lines %s%s",
+                "(decode.max_extra_tokens)%s: lines %s%s",
                 len(numbers),
                 self.decode.max_extra_tokens,
+                f" or of {most} (model.max_positions)" if most else "",
                 ", ".join(map(str, numbers[:10])),
                 ", ..." if len(numbers) > 10 else "",
             )
 
-    def _fit(self, number: int, ids: list[int]) -> list[int]:
-        """A sentence's pieces with EOS, cut to what the model may see."""
-        most = self.decode.max_source_tokens
-        most = min(most, self.network().max_positions or most)
+    def source_ids(self, line: str) -> list[int]:
+        """What the model sees of a line: its pieces up to a limit, and EOS."""
+        return self._cut(self.vocabulary.encode(line))
+
+    def _cut(self, ids: list[int]) -> list[int]:
+        """Pieces up to the limit of a source, and EOS."""
+        return [*ids[: self._longest_source[0] - 1], self.vocabulary.eos_id]
+
+    @property
+    def _longest_source(self) -> tuple[int, str]:
+        """The most tokens that are used of a line, EOS counted, and the key for it."""
+        limits = [(self.decode.max_source_tokens, "decode.max_source_tokens")]
+        if most := self.network().max_positions:
+            limits.append((most, "model.max_positions"))
+        return min(limits)
+
+    def _source(self, number: int, ids: list[int]) -> list[int]:
+        """Pieces cut to what the model may see, with a warning if any are lost."""
+        most, key = self._longest_source
         if len(ids) + 1 > most:
             logger.warning(
-                "line %d has %d tokens: only the first %d are used "
-                "(decode.max_source_tokens)",
+                "line %d has %d tokens: only the first %d are used (%s)",
                 number,
                 len(ids) + 1,
                 most,
+                key,
             )
-            ids = ids[: most - 1]
-        return [*ids, self.vocabulary.eos_id]
+        return self._cut(ids)
 
     def _translation(self, found: Found) -> Translation:
         """A hypothesis as text."""
@@ -297,12 +325,8 @@ class Translator:
         self, pairs: list[tuple[Sequence[int], Translation]]
     ) -> Iterator[Translation]:
         """Translations of the sources beside them, with their alignments."""
-        eos = self.vocabulary.eos_id
-        tokens = (t.tokens if t.finished else (*t.tokens, eos) for _, t in pairs)
-        sources = (source for source, _ in pairs)
-        scores = score_pairs(
-            self.network(), self._params(), list(zip(sources, tokens, strict=True))
-        )
+        found = [(source, translation.tokens) for source, translation in pairs]
+        scores = score_pairs(self.network(), self._params(), found)
         for (_, translation), score in zip(pairs, scores, strict=True):
             yield translation._replace(alignment=self.alignment(score))
 
