@@ -1,5 +1,6 @@
 """Laws of sentences that share a search: none of them notices the others."""
 
+import collections
 import itertools
 
 import numpy as np
@@ -14,6 +15,7 @@ from tests.decoding.tiny_search import (
     sentences,
 )
 from transformer.decoding import shapes
+from transformer.decoding.pool import Pool
 from transformer.decoding.state import idle_state, rows_of
 
 
@@ -91,14 +93,25 @@ def test_outgrowing_a_size_changes_nothing(model_config, monkeypatch, beam):
 
 
 def test_no_more_rows_are_kept_than_go_on(model_config, monkeypatch):
-    """Whole rows are large: what cannot go on at once begins anew, and is not kept."""
+    """Whole rows are large: what cannot go on at once begins anew, and is not kept.
+
+    Where so many outgrow a size, those that wait do not begin in it.
+    """
     params, source = parameters(model_config), sentences(30, 3)
     roomy, moves = search(model_config, params, source, 1), moves_of(monkeypatch)
     monkeypatch.setattr(shapes, "_SIZES", (6, 12))
     monkeypatch.setattr(shapes, "_ROWS", (4, 8))
+    begun, encode = collections.Counter(), Pool._encode
+
+    def counting(pool, jobs, rows, size):
+        begun[size] += len(jobs)
+        return encode(pool, jobs, rows, size)
+
+    monkeypatch.setattr(Pool, "_encode", counting)
     assert_same(search(model_config, params, source, 1, slots=8 * 6), roomy)
     ((steps, _, rows, *_),) = moves
     assert len(steps) == rows == 4
+    assert begun[6] <= 16 and begun[12] >= 30 - 16
 
 
 def test_places_grow_with_the_beam():

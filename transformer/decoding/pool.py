@@ -115,12 +115,20 @@ class _Rows:
         return places
 
     def leave(self, state: State, chosen: list[int], most: int) -> None:
-        """Takes jobs out of rows of `state`, `most` of all with what they had found."""
+        """Takes jobs out of rows of `state`, `most` of all with what they had found.
+
+        If these are not all, the rows are too small for this text, and what waits for
+        one begins elsewhere as well.
+        """
         numbers = [self.working.pop(row) for row in chosen]
         count = min(len(chosen), most - len(self.outgrown))
         alone = rows_alone(state, chosen[:count]) if count else []
         self.outgrown.extend(zip(numbers[:count], alone, strict=True))
-        self.anew.extend(numbers[count:])
+        if count < len(chosen):
+            waiting = [*(number for _, number in self.arrived), *self.pending]
+            self.anew.extend(numbers[count:] + waiting)
+            self.arrived.clear()
+            self.pending.clear()
 
     def enough_done(self, few: int) -> np.int32:
         """Rows that are to be done before others take their places, or leave."""
