@@ -34,10 +34,9 @@ def test_neighbours_padding_and_place_change_nothing(model_config, monkeypatch, 
     monkeypatch.setattr(shapes, "_ROWS", (rows,))
     assert_same(search(model_config, params, source[order], 4, 0.6), together, order)
     if rows == 7:
-        for sizes, widths in (((40,), (6,)), ((48,), (40,))):
-            monkeypatch.setattr(shapes, "_SIZES", sizes)
-            monkeypatch.setattr(shapes, "_WIDTHS", widths)
-            assert_same(search(model_config, params, source, 4, 0.6), together)
+        monkeypatch.setattr(shapes, "_SIZES", (48,))
+        monkeypatch.setattr(shapes, "_WIDTHS", (40,))
+        assert_same(search(model_config, params, source, 4, 0.6), together)
     outputs = {hypothesis(together, row) for row in range(len(source))}
     assert len(outputs) > 15
 
@@ -72,7 +71,7 @@ def moves_of(monkeypatch) -> list[tuple]:
     return moves
 
 
-@pytest.mark.parametrize("beam", [1, 4, 9])
+@pytest.mark.parametrize("beam", [1, 4])
 def test_outgrowing_a_size_changes_nothing(model_config, monkeypatch, beam):
     """A sentence without room for its output goes on in the next size."""
     params, source = parameters(model_config), sentences(30, 3)
