@@ -72,8 +72,8 @@ def main(argv: Sequence[str]) -> None:
             file = files.enter_context(_opened(second, "rb"))
             seconds = iter_records(file, second)
         translator = _translator(flags)
-        # Before a file is overwritten:
-        translator.check_nbest(1 if flags.nbest is None else flags.nbest)
+        if flags.nbest is not None:
+            translator.check_nbest(flags.nbest)  # before a file is overwritten
         target: IO[bytes] = sys.stdout.buffer
         if flags.output:
             for name in (flags.input, second):

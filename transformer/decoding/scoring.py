@@ -20,7 +20,7 @@ _WORD_START = "\u2581"  # begins a piece that begins a word
 
 
 class Score(NamedTuple):
-    """Log-probabilities, in nats, of a given translation's pieces, EOS at the end.
+    """Log-probabilities, in nats, of a given translation's pieces, EOS too if it ends.
 
     `attention` is that of the decoder to the source: rows are the target's pieces and
     sum to 1. The mean over the heads of the last layer but one, which aligns best
@@ -48,7 +48,10 @@ def score_pairs(
     params: tuple[dict[str, Any], ...],
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
 ) -> Iterator[Score]:
-    """Scores pairs of sources and targets, each with its EOS, in order."""
+    """Scores pairs of sources and targets in order.
+
+    Sources have their EOS, and so have targets unless they were cut off.
+    """
     widths: dict[int, list[int]] = {}
     for number, pair in enumerate(pairs):
         width = width_for(max(map(len, pair)), network.max_positions)

@@ -170,8 +170,8 @@ class Transformer(nn.Module):
         it has no such place. All its hypotheses share its P places: `seen` says which
         of them each one looks at, its new one among them. So a hypothesis that takes
         over another's past needs another mask, and nothing is moved. `positions` are
-        those of the tokens in their sentences; beyond a learned table they count as its
-        last one, which only hypotheses that nobody asks for may need.
+        those of the tokens in their sentences. Beyond a learned table, where only those
+        of sentences that are done may be, they count as its last one.
 
         Returns the logits with the cache that holds this step as well.
         """
