@@ -48,18 +48,14 @@ class Meter:
         self,
         params: Any,
         state: State,
-        arrivals: Any,
-        taken: Any,
         *settings: Any,
         **statics: Any,
     ) -> State:
         """Searches."""
         shape = (state.past.shape[0], state.past.shape[2])
-        before = np.where(np.asarray(taken) >= 0, 0, np.asarray(state.steps))
+        before = np.array(state.steps)
         begin = time.perf_counter()
-        state = jax.block_until_ready(
-            search(params, state, arrivals, taken, *settings, **statics)
-        )
+        state = jax.block_until_ready(search(params, state, *settings, **statics))
         cost = self.costs[shape]
         cost.seconds += time.perf_counter() - begin
         cost.calls += 1

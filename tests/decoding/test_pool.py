@@ -16,7 +16,7 @@ from tests.decoding.tiny_search import (
 )
 from transformer.decoding import shapes
 from transformer.decoding.pool import Pool
-from transformer.decoding.state import idle_state, rows_of
+from transformer.decoding.state import idle_state, put_rows
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64])
@@ -42,32 +42,35 @@ def test_neighbours_padding_and_place_change_nothing(model_config, monkeypatch, 
 
 
 def test_batches_are_as_large_as_their_slots(model_config, monkeypatch):
-    """A batch has at most `slots` slots and 1024 hypotheses, or a single row."""
+    """A batch has at most `slots` slots and 1024 hypotheses, or a single row.
+
+    The last of 64 rows go on in 8.
+    """
     params, source = parameters(model_config), sentences(80, 6)
     together, made = search(model_config, params, source, 4, 0.6), []
 
-    def counting(sentences, rows, *settings):
+    def counting(network, rows, *settings):
         made.append(rows)
-        return idle_state(sentences, rows, *settings)
+        return idle_state(network, rows, *settings)
 
     monkeypatch.setattr("transformer.decoding.pool.idle_state", counting)
-    for slots in (1, 8 * 32, 32 * 32 - 1, 32 * 32, 10**6):
+    for slots in (1, 8 * 32, 64 * 32 - 1, 64 * 32, 10**6):
         found = search(model_config, params, source, 4, 0.6, slots=slots)
         assert_same(found, together)
-    assert made == [1, 8, 8, 32, 32]
+    assert made == [1, 8, 8, *(64, 8), *(64, 8)]
 
 
 def moves_of(monkeypatch) -> list[tuple]:
-    """Rows that go on elsewhere: steps done, open paths, new rows, width and places."""
+    """Rows that go on elsewhere: steps done, open paths, new rows and width."""
     moves = []
 
-    def counting(kept, *shape):
-        steps = [int(state.steps) for state in kept]
-        paths = [int(state.past.sum()) for state in kept]
-        moves.append((steps, paths, *shape[:3]))
-        return rows_of(kept, *shape)
+    def counting(state, kept, pad):
+        steps = [int(one.steps) for _, one in kept]
+        paths = [int(one.past.sum()) for _, one in kept]
+        moves.append((steps, paths, *state.sentences.real.shape))
+        return put_rows(state, kept, pad)
 
-    monkeypatch.setattr("transformer.decoding.pool.rows_of", counting)
+    monkeypatch.setattr("transformer.decoding.pool.put_rows", counting)
     return moves
 
 
@@ -83,18 +86,19 @@ def test_outgrowing_a_size_changes_nothing(model_config, monkeypatch, beam):
         lambda size, beam: size * beam // 3 + beam - 1,
     )
     assert_same(search(model_config, params, source, beam, 1.5), roomy)
-    widths = [width for *_, width, _ in moves]
-    assert widths == sorted(set(widths)) and len(widths) > 1
+    widths = [width for *_, width in moves]
+    assert widths == sorted(widths) and len(set(widths)) > 1
     assert roomy.lengths.min() <= 6 and roomy.lengths.max() == LENGTH
     for steps, paths, *_ in moves:
         assert any(steps)  # what was found so far goes along
         assert all(beam * s >= p >= s for s, p in zip(steps, paths, strict=True))
 
 
-def test_no_more_rows_are_kept_than_go_on(model_config, monkeypatch):
-    """Whole rows are large: what cannot go on at once begins anew, and is not kept.
+def test_no_more_rows_are_kept_than_are_searched(model_config, monkeypatch):
+    """Whole rows are large: no more are kept than are ever searched, others begin anew.
 
-    Where so many outgrow a size, those that wait do not begin in it.
+    What is kept waits for a row. Where so many outgrow a size, those that wait do not
+    begin in it.
     """
     params, source = parameters(model_config), sentences(30, 3)
     roomy, moves = search(model_config, params, source, 1), moves_of(monkeypatch)
@@ -108,9 +112,9 @@ def test_no_more_rows_are_kept_than_go_on(model_config, monkeypatch):
 
     monkeypatch.setattr(Pool, "_encode", counting)
     assert_same(search(model_config, params, source, 1, slots=8 * 6), roomy)
-    ((steps, _, rows, *_),) = moves
-    assert len(steps) == rows == 4
-    assert begun[6] <= 16 and begun[12] >= 30 - 16
+    assert sum(len(steps) for steps, *_ in moves) == 8
+    assert {rows for _, _, rows, _ in moves} == {4}
+    assert begun[6] <= 24 and 30 - 16 <= begun[12] <= 30 - 8
 
 
 def test_places_grow_with_the_beam():
@@ -131,12 +135,12 @@ def test_the_last_sentences_move_and_stay_the_same(model_config, monkeypatch):
     monkeypatch.undo()
     moves = moves_of(monkeypatch)
     together = search(model_config, params, source, 4, 0.6, limits)
-    ((steps, _, rows, width, _),) = moves
+    ((steps, _, rows, width),) = moves
     assert len(steps) <= 8 and rows == 8 and width == 32 and any(steps)
     moves.clear()
     monkeypatch.setattr(shapes, "_SIZES", (6, 12))
     assert_same(search(model_config, params, source, 4, 0.6, limits), together)
-    (steps, _, rows, width, _), *_ = moves
+    (steps, _, rows, width), *_ = moves
     assert len(steps) > 8 and rows > 8 and width == 12 and any(steps)
     assert_same(alone, together, np.arange(40))
 

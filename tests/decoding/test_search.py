@@ -25,6 +25,7 @@ from transformer.decoding import search as search_module
 from transformer.decoding.state import (
     Network,
     Rules,
+    Sentences,
     State,
     idle_state,
 )
@@ -224,19 +225,19 @@ def test_search_stops_when_no_open_hypothesis_can_win(model_config):
     params = parameters(model_config)
     undecided = (params | {"output": params["output"] / 3},)
     network, rules = Network((model_config,), VOCAB, IDS), Rules(beam=4)
-    limits, prefixes = np.full(12, 200, np.int32), np.full((12, 1), IDS.pad, np.int32)
-    source, keys = sentences(12, 6), np.zeros((12, 2), np.uint32)
-    held = search_module.encode(
-        undecided, source, limits, prefixes, keys, network=network, size=6
+    limits, keys = np.full(12, 200, np.int32), np.zeros((12, 2), np.uint32)
+    memory, real = search_module.encode(
+        undecided, sentences(12, 6), network=network, room=6
     )
+    arrivals = Sentences(memory, real, limits, np.zeros((12, 0), np.int32), keys)
 
     def found(enough: int) -> State:
         """The state when so many rows are done."""
+        idle = idle_state(network, 12, 4, 200, real.shape[1], 0)
+        places = np.arange(12, dtype=np.int32)
         return search_module.search(
             undecided,
-            idle_state(held, 12, 4, 200, network),
-            held,
-            np.arange(12, dtype=np.int32),
+            search_module.admit(idle, arrivals, places, pad=IDS.pad),
             np.int32(enough),
             np.float32(0),
             network=network,

@@ -190,7 +190,7 @@ def test_shapes_are_few(tiny_config):
 
     Elsewhere every new length, and every last batch, compiled anew for seconds.
     """
-    compiled = (search_module.encode, search_module.search)
+    compiled = (search_module.encode, search_module.admit, search_module.search)
 
     def count() -> int:
         """Programs that exist now."""

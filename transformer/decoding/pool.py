@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from transformer.decoding.search import encode, search
+from transformer.decoding.search import admit, encode, search
 from transformer.decoding.shapes import (
     FEW,
     places_for,
@@ -32,11 +32,12 @@ from transformer.decoding.state import (
     Sentences,
     State,
     idle_state,
+    put_rows,
     rows_alone,
-    rows_of,
 )
 
 _MOST_HYPOTHESES = 1024  # of all rows together
+_ARRIVING = 64  # rows that are encoded together
 
 
 class Job(NamedTuple):
@@ -63,7 +64,7 @@ class Found(NamedTuple):
 class _Left(NamedTuple):
     """Jobs that are to go on in another size or in fewer rows, and their old rows.
 
-    There are no more of them than the new rows will hold. Other jobs begin `anew`.
+    There are no more of these than rows can be searched at once. Others begin `anew`.
     """
 
     size: int
@@ -76,12 +77,15 @@ class _Rows:
     """The rows of one size, by number, and the jobs in them and before them.
 
     Of those that are `arrived`, sources have been encoded: they have their places
-    among the newest arrivals. Those that have `outgrown` their rows have left them,
-    some with what they had found, the others to begin `anew`.
+    among the newest arrivals. Those that are `kept` have begun elsewhere. Those that
+    have `outgrown` their rows have left them, some with what they had found, the others
+    to begin `anew`.
     """
 
     count: int
+    most_arriving: int
     pending: deque[int]
+    kept: deque[tuple[int, State]]
     arrived: deque[tuple[int, int]] = dataclasses.field(default_factory=deque)
     working: dict[int, int] = dataclasses.field(default_factory=dict)
     outgrown: list[tuple[int, State]] = dataclasses.field(default_factory=list)
@@ -90,18 +94,24 @@ class _Rows:
     @property
     def supplied(self) -> bool:
         """Whether any sentence waits for a row."""
-        return bool(self.arrived or self.pending)
+        return bool(self.arrived or self.pending or self.kept)
 
     @property
     def unfinished(self) -> bool:
         """Whether any job is not yet done."""
         return bool(self.outgrown or self.working or self.supplied)
 
+    @property
+    def can_begin(self) -> bool:
+        """Whether there is a free row for a sentence that waits for its beginning."""
+        free = len(self.working) < self.count
+        return free and bool(self.arrived or self.pending)
+
     def next_batch(self) -> list[int]:
         """Jobs to be encoded now: none while encoded ones wait."""
         if self.arrived:
             return []
-        size = min(self.count, len(self.pending))
+        size = min(self.most_arriving, len(self.pending))
         batch = [self.pending.popleft() for _ in range(size)]
         self.arrived.extend(enumerate(batch))
         return batch
@@ -114,6 +124,15 @@ class _Rows:
                 places[row], self.working[row] = self.arrived.popleft()
         return places
 
+    def take_kept(self) -> list[tuple[int, State]]:
+        """Puts jobs that have begun elsewhere in free rows: the rows' states."""
+        states = []
+        for row in range(self.count):
+            if row not in self.working and self.kept and not self.pending:
+                self.working[row], state = self.kept.popleft()
+                states.append((row, state))
+        return states
+
     def leave(self, state: State, chosen: list[int], most: int) -> None:
         """Takes jobs out of rows of `state`, `most` of all with what they had found.
 
@@ -125,10 +144,11 @@ class _Rows:
         alone = rows_alone(state, chosen[:count]) if count else []
         self.outgrown.extend(zip(numbers[:count], alone, strict=True))
         if count < len(chosen):
-            waiting = [*(number for _, number in self.arrived), *self.pending]
-            self.anew.extend(numbers[count:] + waiting)
-            self.arrived.clear()
-            self.pending.clear()
+            waiting = [number for _, number in self.arrived]
+            begun = [number for number, _ in self.kept]
+            self.anew.extend([*numbers[count:], *waiting, *self.pending, *begun])
+            for queue in (self.arrived, self.pending, self.kept):
+                queue.clear()
 
     def enough_done(self, few: int) -> np.int32:
         """Rows that are to be done before others take their places, or leave."""
@@ -197,36 +217,33 @@ class Pool:
         last few, for which so many rows are too many. `larger` is the next size that
         is to come, where they can go on beside others.
         """
-        kept = left.rows if left else []
-        total = len(numbers) + (max(len(kept), FEW) if kept else 0)
-        if not larger:  # The last ones will have nowhere to go: let them be few.
-            total = max(total // 2, min(total, FEW))
+        kept = deque(left.rows if left else [])
+        total = max(len(numbers) + len(kept), FEW if kept else 0)
         most = self._most_rows(size)
-        count = max(rows_for(total, most), rows_to_hold(len(kept), most))
+        count = rows_for(total, most)
         places = places_for(size, self._rules.beam)
-        rows = _Rows(count, deque(numbers))
-        state: Any = None
-        if kept:
-            rows.working = {row: number for row, (number, _) in enumerate(kept)}
-            old = [state for _, state in kept]
-            state = rows_of(old, count, size, places, self._network.ids.pad)
-            state, arrivals = map(self._on_device, (state, state.sentences))
+        rows = _Rows(count, min(count, _ARRIVING), deque(numbers), kept)
+        idle = idle_state(
+            self._network, count, self._rules.beam, places, size, self._prefix(size)
+        )
+        state = self._on_device(idle)
         while True:
-            if batch := rows.next_batch():
-                arrivals = self._encode([jobs[n] for n in batch], count, size)
-            if state is None:
-                state = self._on_device(
-                    idle_state(arrivals, count, self._rules.beam, places, self._network)
-                )
-            taken = rows.take_places()
+            while rows.can_begin:
+                if batch := rows.next_batch():
+                    arrivals = self._encode(
+                        [jobs[n] for n in batch], rows.most_arriving, size
+                    )
+                taken = self._on_device(rows.take_places())
+                state = admit(state, arrivals, taken, pad=self._network.ids.pad)
+            if begun := rows.take_kept():
+                state = self._on_device(put_rows(state, begun, self._network.ids.pad))
             few = self._few(rows, size, larger)
-            if (taken < 0).all() and len(rows.working) <= few:
+            if len(rows.working) <= few:
                 break
             state = search(
                 self._params,
                 state,
-                arrivals,
-                *self._on_device((taken, rows.enough_done(few), self._alpha)),
+                *self._on_device((rows.enough_done(few), self._alpha)),
                 network=self._network,
                 rules=self._rules,
             )
@@ -235,11 +252,11 @@ class Pool:
             for row in [row for row in rows.working if settled[row]]:
                 yield rows.working.pop(row), self._found(results, row)
             no_room = [row for row in rows.working if done[row]]
-            rows.leave(state, no_room, self._most_rows(size_for(size + 1)))
+            rows.leave(state, no_room, most)
         if not rows.unfinished:
             return None
         next_size = size_for(size + 1) if rows.outgrown else larger or size
-        rows.leave(state, list(rows.working), self._most_rows(next_size))
+        rows.leave(state, list(rows.working), most)
         return _Left(next_size, rows.outgrown, rows.anew)
 
     def _few(self, rows: _Rows, size: int, larger: int | None) -> int:
@@ -257,16 +274,22 @@ class Pool:
         width = width_for(longest, min(self._max_positions or size, size))
         source = np.full((rows, width), pad, np.int32)
         limits = np.zeros(rows, np.int32)
-        longest_prefix = size if self._has_prefixes else 0
-        prefixes = np.full((rows, longest_prefix), pad, np.int32)
+        prefixes = np.full((rows, self._prefix(size)), pad, np.int32)
         keys = np.zeros((rows, 2), np.uint32)
         for row, job in enumerate(jobs):
             source[row, : len(job.source)] = job.source
             limits[row] = job.limit
             prefixes[row, : len(job.prefix)] = job.prefix
             keys[row] = job.stream
-        arrays = self._on_device((source, limits, prefixes, keys))
-        return encode(self._params, *arrays, network=self._network, size=size)
+        source, *others = self._on_device((source, limits, prefixes, keys))
+        memory, real = encode(
+            self._params, source, network=self._network, room=size_for(width)
+        )
+        return Sentences(memory, real, *others)
+
+    def _prefix(self, size: int) -> int:
+        """Room for the pieces that an output is to begin with."""
+        return size if self._has_prefixes else 0
 
     def _on_device(self, tree: Any) -> Any:
         """Arrays where the parameters are, so that all calls are compiled alike."""

@@ -8,10 +8,11 @@ and from then on nothing of it changes, whatever its neighbours do.
 
 A state has rows, and each row works on a sentence of its own at that sentence's own
 step. `search` goes on until enough rows are done, so that their sentences can leave and
-others take their places (`transformer.decoding.pool`). What the open hypotheses of a
-sentence have in common is kept once: their pasts are a tree, each of its tokens has a
-place in the sentence's cache, and masks say which places are a hypothesis's own past.
-So reordering beams moves nothing, and a place is free when no hypothesis sees it.
+`admit` can put others in their places (`transformer.decoding.pool`). What the open
+hypotheses of a sentence have in common is kept once: their pasts are a tree, each of
+its tokens has a place in the sentence's cache, and masks say which places are a
+hypothesis's own past. So reordering beams moves nothing, and a place is free when no
+hypothesis sees it.
 """
 
 import functools
@@ -19,7 +20,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int
 
 from transformer.decoding.candidates import allowed_pieces, largest, sample
 from transformer.decoding.state import (
@@ -40,21 +41,18 @@ def length_penalty(length: Array | int, alpha: Array | float) -> Float[Array, ".
     return ((5.0 + jnp.asarray(length, jnp.float32)) / 6.0) ** alpha
 
 
-@functools.partial(jax.jit, static_argnames=("network", "size"))
+@functools.partial(jax.jit, static_argnames=("network", "room"))
 def encode(
     params: tuple[dict[str, Any], ...],
     source: Int[Array, "B S"],
-    limits: Int[Array, "B"],
-    prefixes: Int[Array, "B P"],
-    keys: UInt32[Array, "B 2"],
     *,
     network: Network,
-    size: int,
-) -> Sentences:
+    room: int,
+) -> tuple[tuple[tuple[KeyValues, ...], ...], Bool[Array, "B R"]]:
     """Runs the encoders over `source` (EOS at each end, then padding).
 
-    The keys and values of every decoder layer are projected here, once per sentence.
-    They get room for `size` tokens, whatever the width of `source`.
+    The keys and values of every decoder layer are projected here, once per sentence,
+    and get `room` for so many tokens. Also says which of their places hold one.
     """
     real = source != network.ids.pad
     positions = jnp.broadcast_to(jnp.arange(source.shape[1]), source.shape)
@@ -64,21 +62,47 @@ def encode(
         bound = model.bind({"params": values})
         encoded = bound.encode(source, real.astype(jnp.int32), positions, True)
         memory.append(bound.memory(encoded))
-    padding = (0, size - source.shape[1])
+    more, nothing = (0, room - source.shape[1]), (0, 0)
 
-    def padded(layer: KeyValues) -> KeyValues:
-        nothing = (0, 0)
+    def roomy(layer: KeyValues) -> KeyValues:
         return KeyValues(
-            jnp.pad(layer.keys, (nothing, nothing, nothing, padding)),
-            jnp.pad(layer.values, (nothing, nothing, padding, nothing)),
+            jnp.pad(layer.keys, (nothing, nothing, nothing, more)),
+            jnp.pad(layer.values, (nothing, nothing, more, nothing)),
         )
 
-    return Sentences(
-        tuple(tuple(map(padded, layers)) for layers in memory),
-        jnp.pad(real, ((0, 0), padding)),
-        limits,
-        prefixes,
-        keys,
+    memories = tuple(tuple(map(roomy, layers)) for layers in memory)
+    return memories, jnp.pad(real, (nothing, more))
+
+
+@functools.partial(jax.jit, static_argnames="pad", donate_argnames="state")
+def admit(
+    state: State, arrivals: Sentences, places: Int[Array, "B"], *, pad: int
+) -> State:
+    """Lets sentences in: row b takes number `places[b]` of `arrivals`, or none for -1.
+
+    They begin with one open hypothesis, the empty one, in slot 0. Their memory gets the
+    room that the state's has.
+    """
+    rows, beam, length = state.open.tokens.shape
+    arriving = places >= 0
+
+    def take(new: Array, old: Array) -> Array:
+        padding = [(0, b - a) for a, b in zip(new.shape, old.shape, strict=True)]
+        wide = jnp.pad(new, [(0, 0), *padding[1:]])
+        return _where(arriving, wide[jnp.maximum(places, 0)], old)
+
+    sentences = jax.tree.map(take, arrivals, state.sentences)
+    nothing = no_hypotheses(rows, beam, length, pad)
+    first = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf)
+    empty = nothing._replace(log_probs=jnp.broadcast_to(first, (rows, beam)))
+    return state._replace(
+        sentences=sentences,
+        steps=jnp.where(arriving, 0, state.steps),
+        open=_where(arriving, empty, state.open),
+        ended=_where(arriving, nothing, state.ended),
+        done=jnp.where(arriving, sentences.limits <= 0, state.done),
+        settled=jnp.where(arriving, sentences.limits <= 0, state.settled),
+        past=state.past & ~arriving[:, None, None],
     )
 
 
@@ -88,20 +112,13 @@ def encode(
 def search(
     params: tuple[dict[str, Any], ...],
     state: State,
-    arrivals: Sentences,
-    places: Int[Array, "B"],
     enough: Int[Array, ""],
     alpha: Float[Array, ""],
     *,
     network: Network,
     rules: Rules,
 ) -> State:
-    """Lets sentences in, then searches until `enough` rows are done.
-
-    Row b takes sentence `places[b]` of `arrivals`, or goes on with its own where that
-    is -1.
-    """
-    state = _admit(state, arrivals, places, network.ids.pad)
+    """Searches until `enough` rows are done."""
 
     def go_on(state: State) -> Bool[Array, ""]:
         return state.done.sum() < enough
@@ -124,27 +141,6 @@ def _where(rows: Bool[Array, "B"], yes: Any, no: Any) -> Any:
         return jnp.where(rows.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
 
     return jax.tree.map(choose, yes, no)
-
-
-def _admit(
-    state: State, arrivals: Sentences, places: Int[Array, "B"], pad: int
-) -> State:
-    """New sentences begin with one open hypothesis, the empty one, in slot 0."""
-    rows, beam, length = state.open.tokens.shape
-    arriving = places >= 0
-    taken = jax.tree.map(lambda array: array[jnp.maximum(places, 0)], arrivals)
-    nothing = no_hypotheses(rows, beam, length, pad)
-    first = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf)
-    empty = nothing._replace(log_probs=jnp.broadcast_to(first, (rows, beam)))
-    return state._replace(
-        sentences=_where(arriving, taken, state.sentences),
-        steps=jnp.where(arriving, 0, state.steps),
-        open=_where(arriving, empty, state.open),
-        ended=_where(arriving, nothing, state.ended),
-        done=jnp.where(arriving, taken.limits <= 0, state.done),
-        settled=jnp.where(arriving, taken.limits <= 0, state.settled),
-        past=state.past & ~arriving[:, None, None],
-    )
 
 
 def _feed(

@@ -113,19 +113,27 @@ def no_hypotheses(rows: int, beam: int, length: int, pad: int) -> Hypotheses:
 
 
 def idle_state(
-    sentences: Sentences, rows: int, beam: int, places: int, network: Network
+    network: Network, rows: int, beam: int, places: int, width: int, prefix: int
 ) -> State:
-    """Rows without sentences, for `sentences` like these and pasts of `places` tokens.
+    """Rows without sentences, for sources as wide as this and pasts of `places` tokens.
 
     NumPy arrays: all that matters of them is that every row is done.
     """
 
     def build() -> State:
+        def key_values(length: int) -> tuple[tuple[KeyValues, ...], ...]:
+            models = (Transformer(c, network.vocab_size) for c in network.models)
+            return tuple(model.empty_cache(rows, length) for model in models)
+
         nothing = no_hypotheses(rows, beam, places, network.ids.pad)
         number = jnp.zeros(rows, jnp.int32)
         return State(
-            sentences=jax.tree.map(
-                lambda a: jnp.zeros((rows, *a.shape[1:]), a.dtype), sentences
+            sentences=Sentences(
+                memory=key_values(width),
+                real=jnp.zeros((rows, width), bool),
+                limits=number,
+                prefixes=jnp.zeros((rows, prefix), jnp.int32),
+                keys=jnp.zeros((rows, 2), jnp.uint32),
             ),
             steps=number,
             open=nothing,
@@ -133,10 +141,7 @@ def idle_state(
             done=number > 0,
             settled=number > 0,
             past=jnp.zeros((rows, beam, places), bool),
-            caches=tuple(
-                Transformer(c, network.vocab_size).empty_cache(rows, places)
-                for c in network.models
-            ),
+            caches=key_values(places),
         )
 
     state = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), jax.eval_shape(build))
@@ -153,54 +158,24 @@ def rows_alone(state: State, chosen: Sequence[int]) -> list[State]:
     return [alone(row) for row in chosen]
 
 
-def rows_of(
-    kept: Sequence[State], rows: int, width: int, places: int, pad: int
-) -> State:
-    """Rows that left other states as the first of `rows`, with room to go on.
+def put_rows(state: State, kept: Sequence[tuple[int, State]], pad: int) -> State:
+    """The state with rows, by number, that left others: here is room for them to go on.
 
-    The other rows are idle. Works on NumPy arrays, and so compiles nothing.
+    Copies to NumPy arrays and works on them, and so compiles nothing.
     """
 
-    def fit(array: Any, axis: int = 0, length: int = 0, fill: int = 0) -> Any:
-        """As many rows as are wanted, and `axis` as long."""
-        shape = [rows, *array.shape[1:]]
-        if axis:
-            shape[axis] = length
-        new = np.full(shape, fill, array.dtype)
-        new[tuple(map(slice, array.shape))] = array
-        return new
+    def put(array: Any, one: Any, fill: int = 0) -> None:
+        array[row] = fill
+        array[(row, *map(slice, one.shape))] = one
 
-    def key_values(models: Any, length: int) -> Any:
-        return tuple(
-            tuple(KeyValues(fit(k, 3, length), fit(v, 2, length)) for k, v in layers)
-            for layers in models
-        )
-
-    def hypotheses(old: Hypotheses) -> Hypotheses:
-        tokens, *others = old
-        return Hypotheses(fit(tokens, 2, places, pad), *map(fit, others))
-
-    state = jax.tree.map(lambda *arrays: np.stack(arrays), *kept)
-    sentences = state.sentences
-    longest_prefix = width if sentences.prefixes.shape[1] else 0
-    past = fit(state.past, 2, places)
-    idle: Any = np.arange(rows) >= len(kept)
-    return State(
-        sentences=Sentences(
-            memory=key_values(sentences.memory, width),
-            real=fit(sentences.real, 1, width),
-            limits=fit(sentences.limits),
-            prefixes=fit(sentences.prefixes, 1, longest_prefix, pad),
-            keys=fit(sentences.keys),
-        ),
-        steps=fit(state.steps),
-        open=hypotheses(state.open),
-        ended=hypotheses(state.ended),
-        done=idle | ~np.asarray(has_room(past)),
-        settled=idle,
-        past=past,
-        caches=key_values(state.caches, places),
-    )
+    state = jax.tree.map(np.array, jax.device_get(state))
+    for row, one in kept:
+        jax.tree.map(put, state, one)
+        put(state.sentences.prefixes, one.sentences.prefixes, pad)
+        put(state.open.tokens, one.open.tokens, pad)
+        put(state.ended.tokens, one.ended.tokens, pad)
+        state.done[row] = not has_room(state.past[[row]])[0]
+    return state
 
 
 def has_room(past: Any) -> Any:
