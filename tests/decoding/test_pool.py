@@ -16,7 +16,8 @@ from tests.decoding.tiny_search import (
 )
 from transformer.decoding import shapes
 from transformer.decoding.pool import Pool
-from transformer.decoding.state import idle_state, put_rows
+from transformer.decoding.search import admit
+from transformer.decoding.state import idle_state
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64])
@@ -64,13 +65,15 @@ def moves_of(monkeypatch) -> list[tuple]:
     """Rows that go on elsewhere: steps done, open paths, new rows and width."""
     moves = []
 
-    def counting(state, kept, pad):
-        steps = [int(one.steps) for _, one in kept]
-        paths = [int(one.past.sum()) for _, one in kept]
-        moves.append((steps, paths, *state.sentences.real.shape))
-        return put_rows(state, kept, pad)
+    def counting(state, arrivals, places, pad):
+        if arrivals.past.shape[2]:  # not from the encoder
+            chosen = places[places >= 0]
+            paths = arrivals.past.sum(axis=(1, 2))[chosen].tolist()
+            steps = arrivals.steps[chosen].tolist()
+            moves.append((steps, paths, *state.sentences.real.shape))
+        return admit(state, arrivals, places, pad=pad)
 
-    monkeypatch.setattr("transformer.decoding.pool.put_rows", counting)
+    monkeypatch.setattr("transformer.decoding.pool.admit", counting)
     return moves
 
 
@@ -141,7 +144,7 @@ def test_the_last_sentences_move_and_stay_the_same(model_config, monkeypatch):
     monkeypatch.setattr(shapes, "_SIZES", (6, 12))
     assert_same(search(model_config, params, source, 4, 0.6, limits), together)
     (steps, _, rows, width), *_ = moves
-    assert len(steps) > 8 and rows > 8 and width == 12 and any(steps)
+    assert len(steps) == 8 and rows > 8 and width == 12 and any(steps)
     assert_same(alone, together, np.arange(40))
 
 

@@ -27,6 +27,7 @@ from transformer.decoding.state import (
     Rules,
     Sentences,
     State,
+    first_state,
     idle_state,
 )
 from transformer.model import Transformer
@@ -229,7 +230,9 @@ def test_search_stops_when_no_open_hypothesis_can_win(model_config):
     memory, real = search_module.encode(
         undecided, sentences(12, 6), network=network, room=6
     )
-    arrivals = Sentences(memory, real, limits, np.zeros((12, 0), np.int32), keys)
+    arriving = Sentences(memory, real, limits, np.zeros((12, 0), np.int32), keys)
+
+    arrivals = first_state(arriving, 4, network)
 
     def found(enough: int) -> State:
         """The state when so many rows are done."""

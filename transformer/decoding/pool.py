@@ -31,9 +31,10 @@ from transformer.decoding.state import (
     Rules,
     Sentences,
     State,
+    first_state,
     idle_state,
-    put_rows,
     rows_alone,
+    rows_together,
 )
 
 _MOST_HYPOTHESES = 1024  # of all rows together
@@ -107,6 +108,11 @@ class _Rows:
         free = len(self.working) < self.count
         return free and bool(self.arrived or self.pending)
 
+    @property
+    def can_go_on(self) -> bool:
+        """Whether there is a free row for a sentence that has begun elsewhere."""
+        return len(self.working) < self.count and bool(self.kept)
+
     def next_batch(self) -> list[int]:
         """Jobs to be encoded now: none while encoded ones wait."""
         if self.arrived:
@@ -116,22 +122,26 @@ class _Rows:
         self.arrived.extend(enumerate(batch))
         return batch
 
-    def take_places(self) -> Int[np.ndarray, "rows"]:
-        """Puts jobs in free rows: for each row a place among the arrivals, or -1."""
+    def place_arrived(self) -> Int[np.ndarray, "rows"]:
+        """Puts arrivals in free rows: for each row the number of one, or -1."""
         places = np.full(self.count, -1, np.int32)
-        for row in range(self.count):
-            if row not in self.working and self.arrived:
-                places[row], self.working[row] = self.arrived.popleft()
+        for row in self._free()[: len(self.arrived)]:
+            places[row], self.working[row] = self.arrived.popleft()
         return places
 
-    def take_kept(self) -> list[tuple[int, State]]:
-        """Puts jobs that have begun elsewhere in free rows: the rows' states."""
-        states = []
-        for row in range(self.count):
-            if row not in self.working and self.kept and not self.pending:
-                self.working[row], state = self.kept.popleft()
-                states.append((row, state))
-        return states
+    def place_kept(self) -> tuple[list[State], Int[np.ndarray, "rows"]]:
+        """Puts a few jobs that have begun elsewhere in free rows: likewise."""
+        places = np.full(self.count, -1, np.int32)
+        states: list[State] = []
+        for row in self._free()[: min(len(self.kept), FEW)]:
+            places[row] = len(states)
+            self.working[row], state = self.kept.popleft()
+            states.append(state)
+        return states, places
+
+    def _free(self) -> list[int]:
+        """Rows without a job."""
+        return [row for row in range(self.count) if row not in self.working]
 
     def leave(self, state: State, chosen: list[int], most: int) -> None:
         """Takes jobs out of rows of `state`, `most` of all with what they had found.
@@ -221,22 +231,18 @@ class Pool:
         total = max(len(numbers) + len(kept), FEW if kept else 0)
         most = self._most_rows(size)
         count = rows_for(total, most)
-        places = places_for(size, self._rules.beam)
         rows = _Rows(count, min(count, _ARRIVING), deque(numbers), kept)
-        idle = idle_state(
-            self._network, count, self._rules.beam, places, size, self._prefix(size)
-        )
-        state = self._on_device(idle)
+        state = self._idle(count, size)
         while True:
             while rows.can_begin:
                 if batch := rows.next_batch():
                     arrivals = self._encode(
                         [jobs[n] for n in batch], rows.most_arriving, size
                     )
-                taken = self._on_device(rows.take_places())
-                state = admit(state, arrivals, taken, pad=self._network.ids.pad)
-            if begun := rows.take_kept():
-                state = self._on_device(put_rows(state, begun, self._network.ids.pad))
+                state = self._admit(state, arrivals, rows.place_arrived())
+            while rows.can_go_on:
+                chosen, places = rows.place_kept()
+                state = self._admit(state, rows_together(chosen, FEW), places)
             few = self._few(rows, size, larger)
             if len(rows.working) <= few:
                 break
@@ -267,25 +273,40 @@ class Pool:
             return rows.count // 4
         return FEW if rows_to_hold(FEW, self._most_rows(size)) < rows.count // 4 else 0
 
-    def _encode(self, jobs: list[Job], rows: int, size: int) -> Sentences:
-        """Sources as rows of a batch, and through the encoder."""
+    def _idle(self, rows: int, size: int) -> State:
+        """Rows that wait for sentences."""
+        beam, prefix = self._rules.beam, self._prefix(size)
+        places = places_for(size, beam)
+        idle = idle_state(self._network, rows, beam, places, size, prefix)
+        return self._on_device(idle)
+
+    def _admit(self, state: State, arrivals: State, places: Any) -> State:
+        """Rows with those `arrivals` in them whose numbers are in `places`."""
+        arrivals, places = self._on_device((arrivals, places))
+        return admit(state, arrivals, places, pad=self._network.ids.pad)
+
+    def _encode(self, jobs: list[Job], rows: int, size: int) -> State:
+        """Sources as rows of a batch, through the encoder: sentences that begin."""
         pad = self._network.ids.pad
         longest = max(len(job.source) for job in jobs)
         width = width_for(longest, min(self._max_positions or size, size))
         source = np.full((rows, width), pad, np.int32)
-        limits = np.zeros(rows, np.int32)
-        prefixes = np.full((rows, self._prefix(size)), pad, np.int32)
-        keys = np.zeros((rows, 2), np.uint32)
+        limits: Any = np.zeros(rows, np.int32)
+        prefixes: Any = np.full((rows, self._prefix(size)), pad, np.int32)
+        keys: Any = np.zeros((rows, 2), np.uint32)
         for row, job in enumerate(jobs):
             source[row, : len(job.source)] = job.source
             limits[row] = job.limit
             prefixes[row, : len(job.prefix)] = job.prefix
             keys[row] = job.stream
-        source, *others = self._on_device((source, limits, prefixes, keys))
         memory, real = encode(
-            self._params, source, network=self._network, room=size_for(width)
+            self._params,
+            self._on_device(source),
+            network=self._network,
+            room=size_for(width),
         )
-        return Sentences(memory, real, *others)
+        sentences = Sentences(memory, real, limits, prefixes, keys)
+        return first_state(sentences, self._rules.beam, self._network)
 
     def _prefix(self, size: int) -> int:
         """Room for the pieces that an output is to begin with."""

@@ -27,11 +27,9 @@ from transformer.decoding.state import (
     Hypotheses,
     Network,
     Rules,
-    Sentences,
     SpecialIds,
     State,
     has_room,
-    no_hypotheses,
 )
 from transformer.model import KeyValues, Transformer
 
@@ -75,35 +73,24 @@ def encode(
 
 
 @functools.partial(jax.jit, static_argnames="pad", donate_argnames="state")
-def admit(
-    state: State, arrivals: Sentences, places: Int[Array, "B"], *, pad: int
-) -> State:
-    """Lets sentences in: row b takes number `places[b]` of `arrivals`, or none for -1.
+def admit(state: State, arrivals: State, places: Int[Array, "B"], *, pad: int) -> State:
+    """Lets rows in: row b becomes number `places[b]` of `arrivals`, or stays for -1.
 
-    They begin with one open hypothesis, the empty one, in slot 0. Their memory gets the
-    room that the state's has.
+    Arrivals may be narrower: they get the room that the rows of `state` have.
     """
-    rows, beam, length = state.open.tokens.shape
-    arriving = places >= 0
 
-    def take(new: Array, old: Array) -> Array:
-        padding = [(0, b - a) for a, b in zip(new.shape, old.shape, strict=True)]
-        wide = jnp.pad(new, [(0, 0), *padding[1:]])
-        return _where(arriving, wide[jnp.maximum(places, 0)], old)
+    def put(old: Array, new: Array) -> Array:
+        room = [(0, b - a) for a, b in zip(new.shape[1:], old.shape[1:], strict=True)]
+        fill = pad if jnp.issubdtype(old.dtype, jnp.signedinteger) else 0
+        wide = jnp.pad(new, [(0, 0), *room], constant_values=fill)
+        return _where(places >= 0, wide[jnp.maximum(places, 0)], old)
 
-    sentences = jax.tree.map(take, arrivals, state.sentences)
-    nothing = no_hypotheses(rows, beam, length, pad)
-    first = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf)
-    empty = nothing._replace(log_probs=jnp.broadcast_to(first, (rows, beam)))
-    return state._replace(
-        sentences=sentences,
-        steps=jnp.where(arriving, 0, state.steps),
-        open=_where(arriving, empty, state.open),
-        ended=_where(arriving, nothing, state.ended),
-        done=jnp.where(arriving, sentences.limits <= 0, state.done),
-        settled=jnp.where(arriving, sentences.limits <= 0, state.settled),
-        past=state.past & ~arriving[:, None, None],
-    )
+    # What a row's caches hold need not go before others come: no mask sees it.
+    bare = jax.tree.map(put, state._replace(caches=()), arrivals._replace(caches=()))
+    caches = state.caches
+    if arrivals.past.shape[2]:
+        caches = jax.tree.map(put, caches, arrivals.caches)
+    return bare._replace(caches=caches, done=bare.done | ~has_room(bare.past))
 
 
 @functools.partial(

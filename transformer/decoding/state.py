@@ -1,10 +1,10 @@
 """What a search is in the middle of: sentences, their hypotheses, rows of both."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
@@ -102,55 +102,74 @@ class State(NamedTuple):
     caches: tuple[tuple[KeyValues, ...], ...]
 
 
-def no_hypotheses(rows: int, beam: int, length: int, pad: int) -> Hypotheses:
-    """Only empty slots."""
-    return Hypotheses(
-        tokens=jnp.full((rows, beam, length), pad, jnp.int32),
-        log_probs=jnp.full((rows, beam), -jnp.inf),
-        scores=jnp.full((rows, beam), -jnp.inf),
-        lengths=jnp.zeros((rows, beam), jnp.int32),
-    )
-
-
 def idle_state(
     network: Network, rows: int, beam: int, places: int, width: int, prefix: int
 ) -> State:
-    """Rows without sentences, for sources as wide as this and pasts of `places` tokens.
+    """Rows without sentences: for sources of `width` and pasts of `places` tokens.
 
-    NumPy arrays: all that matters of them is that every row is done.
+    NumPy arrays, as of all functions here.
     """
 
-    def build() -> State:
-        def key_values(length: int) -> tuple[tuple[KeyValues, ...], ...]:
-            models = (Transformer(c, network.vocab_size) for c in network.models)
-            return tuple(model.empty_cache(rows, length) for model in models)
+    def full(value: Any, *shape: int, dtype: Any = np.int32) -> Any:
+        return np.full((rows, *shape), value, dtype)
 
-        nothing = no_hypotheses(rows, beam, places, network.ids.pad)
-        number = jnp.zeros(rows, jnp.int32)
-        return State(
-            sentences=Sentences(
-                memory=key_values(width),
-                real=jnp.zeros((rows, width), bool),
-                limits=number,
-                prefixes=jnp.zeros((rows, prefix), jnp.int32),
-                keys=jnp.zeros((rows, 2), jnp.uint32),
-            ),
-            steps=number,
-            open=nothing,
-            ended=nothing,
-            done=number > 0,
-            settled=number > 0,
-            past=jnp.zeros((rows, beam, places), bool),
-            caches=key_values(places),
+    def nothing() -> Hypotheses:
+        return Hypotheses(
+            tokens=full(network.ids.pad, beam, places),
+            log_probs=full(-np.inf, beam, dtype=np.float32),
+            scores=full(-np.inf, beam, dtype=np.float32),
+            lengths=full(0, beam),
         )
 
-    state = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), jax.eval_shape(build))
-    return state._replace(done=np.ones(rows, bool))
+    return State(
+        sentences=Sentences(
+            memory=_empty(network, rows, width),
+            real=full(False, width, dtype=bool),
+            limits=full(0),
+            prefixes=full(network.ids.pad, prefix),
+            keys=full(0, 2, dtype=np.uint32),
+        ),
+        steps=full(0),
+        open=nothing(),
+        ended=nothing(),
+        done=full(True, dtype=bool),
+        settled=full(True, dtype=bool),
+        past=full(False, beam, places, dtype=bool),
+        caches=_empty(network, rows, places),
+    )
+
+
+def _empty(network: Network, rows: int, length: int) -> Any:
+    """Zeros as keys and values of so many tokens."""
+    shapes = _cache_shapes(network, rows, length)
+    return jax.tree.map(lambda array: np.zeros(array.shape, array.dtype), shapes)
+
+
+@functools.cache
+def _cache_shapes(network: Network, rows: int, length: int) -> Any:
+    """Shapes of keys and values; finding them takes a while."""
+    models = [Transformer(c, network.vocab_size) for c in network.models]
+    return jax.eval_shape(lambda: tuple(m.empty_cache(rows, length) for m in models))
+
+
+def first_state(sentences: Sentences, beam: int, network: Network) -> State:
+    """Sentences that begin: with one open hypothesis, the empty one, in slot 0."""
+    (rows, width), (_, prefix) = sentences.real.shape, sentences.prefixes.shape
+    idle = idle_state(network, rows, beam, 0, width, prefix)
+    log_probs: Any = np.array(idle.open.log_probs)
+    log_probs[:, 0] = 0
+    none_allowed = sentences.limits <= 0
+    return idle._replace(
+        sentences=sentences,
+        open=idle.open._replace(log_probs=log_probs),
+        done=none_allowed,
+        settled=none_allowed,
+    )
 
 
 def rows_alone(state: State, chosen: Sequence[int]) -> list[State]:
-    """Copies of some rows, each by itself, as NumPy arrays."""
-    arrays = jax.device_get(state)
+    """Copies of some rows, each by itself, to go on where there is room for them."""
+    arrays = jax.device_get(state)._replace(done=np.zeros(state.done.shape, bool))
 
     def alone(row: int) -> State:
         return jax.tree.map(lambda array: array[row].copy(), arrays)
@@ -158,24 +177,15 @@ def rows_alone(state: State, chosen: Sequence[int]) -> list[State]:
     return [alone(row) for row in chosen]
 
 
-def put_rows(state: State, kept: Sequence[tuple[int, State]], pad: int) -> State:
-    """The state with rows, by number, that left others: here is room for them to go on.
+def rows_together(alone: Sequence[State], rows: int) -> State:
+    """Such rows as the first of so many; the others are of no use."""
 
-    Copies to NumPy arrays and works on them, and so compiles nothing.
-    """
+    def together(*arrays: Any) -> Any:
+        new = np.zeros((rows, *arrays[0].shape), arrays[0].dtype)
+        new[: len(arrays)] = arrays
+        return new
 
-    def put(array: Any, one: Any, fill: int = 0) -> None:
-        array[row] = fill
-        array[(row, *map(slice, one.shape))] = one
-
-    state = jax.tree.map(np.array, jax.device_get(state))
-    for row, one in kept:
-        jax.tree.map(put, state, one)
-        put(state.sentences.prefixes, one.sentences.prefixes, pad)
-        put(state.open.tokens, one.open.tokens, pad)
-        put(state.ended.tokens, one.ended.tokens, pad)
-        state.done[row] = not has_room(state.past[[row]])[0]
-    return state
+    return jax.tree.map(together, *alone)
 
 
 def has_room(past: Any) -> Any:
