@@ -13,17 +13,19 @@ from transformer.command_line import MALLOC_SETTINGS
 class Contender:
     """A process that this script starts of itself, and that works when it is told."""
 
-    def __init__(self, *flags: str):
+    def __init__(self, *flags: str, own_malloc: bool = False):
         """Starts the script again with its own flags and these, and waits for it.
 
-        All contenders get the same malloc settings.
+        All contenders get the malloc settings of our commands, but for those that are
+        to be measured with what the system has.
         """
+        settings = {} if own_malloc else {"GLIBC_TUNABLES": MALLOC_SETTINGS}
         self._process = subprocess.Popen(
             [sys.executable, *sys.argv, *flags],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"GLIBC_TUNABLES": MALLOC_SETTINGS},
+            env=os.environ | settings,
         )
         assert self._process.stdin and self._process.stdout
         self._questions, self._answers = self._process.stdin, self._process.stdout
