@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from transformer.config import Config, DataConfig
-from transformer.data.plans import PACK_WINDOW, Plan, epoch_plan, evaluation_plan
+from transformer.data.packing import PACK_WINDOW
+from transformer.data.plans import Plan, epoch_plan, evaluation_plan
 from transformer.errors import UserError
 
 PLANS = ("bucket", "pack")
