@@ -12,16 +12,14 @@ each turn begins with one step that is not timed, and the medians are compared.
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from contenders import Contender, answer
 
 from configs import base
@@ -97,103 +95,6 @@ def ours(
     return update
 
 
-def sorted_batches(corpus: Corpus) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The peer's batches: similar target lengths, padded, about SLOTS target slots."""
-    rng = np.random.default_rng(0)
-    lengths = np.maximum(corpus.source_lengths, corpus.target_lengths)
-    order = np.lexsort((rng.random(len(corpus)), lengths))
-    groups: list[list[int]] = [[]]
-    for pair in order.tolist():
-        if (len(groups[-1]) + 1) * int(lengths[pair]) > SLOTS:
-            groups.append([])
-        groups[-1].append(pair)
-    while True:
-        for index in rng.permutation(len(groups)):
-            pairs = [corpus.pair(i) for i in groups[index]]
-            yield _padded([s for s, _ in pairs]), _padded([t for _, t in pairs])
-
-
-def _padded(sentences: list[np.ndarray]) -> np.ndarray:
-    """Sentences as rows; 0 is padding, as in our vocabularies."""
-    array = np.zeros((len(sentences), max(map(len, sentences))), np.int64)
-    for row, sentence in zip(array, sentences, strict=True):
-        row[: len(sentence)] = sentence
-    return array
-
-
-def peer(
-    size: str, dtype: str, compiled: bool, corpus: Corpus, vocabulary: Vocabulary
-) -> Callable[[], int]:
-    """The same as `ours` with torch.nn.Transformer."""
-    import torch
-    from torch import nn
-
-    torch.set_num_threads(os.cpu_count() or 1)
-    model = SIZES[size]
-
-    class Peer(nn.Module):
-        """One table, sinusoids, post-norm."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            d = model["d_model"]
-            self.table = nn.Embedding(len(vocabulary), d)
-            nn.init.normal_(self.table.weight, std=d**-0.5)
-            self.body = nn.Transformer(
-                d,
-                model["num_heads"],
-                model["num_layers"],
-                model["num_layers"],
-                model["d_ff"],
-                dropout=0.1,
-                batch_first=True,
-            )
-            angles = torch.arange(64)[:, None] * 10000.0 ** (-torch.arange(0, d, 2) / d)
-            waves = torch.stack([angles.sin(), angles.cos()], -1).reshape(64, d)
-            self.register_buffer("waves", waves)
-            self.dropout = nn.Dropout(0.1)
-
-        def embed(self, ids: Any) -> Any:
-            scaled = self.table(ids) * self.table.embedding_dim**0.5
-            return self.dropout(scaled + self.waves[: ids.shape[1]])
-
-        def forward(self, source: Any, target: Any) -> Any:
-            causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
-            padding = source == 0
-            hidden = self.body(
-                self.embed(source),
-                self.embed(target),
-                tgt_mask=causal,
-                src_key_padding_mask=padding,
-                memory_key_padding_mask=padding,
-                tgt_is_causal=True,
-            )
-            return hidden @ self.table.weight.T
-
-    network: Any = Peer()
-    optimizer = torch.optim.Adam(
-        network.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True
-    )
-    if compiled:
-        network = torch.compile(network, dynamic=True)
-    loss_of = nn.CrossEntropyLoss(ignore_index=0, label_smoothing=0.1)
-    batches = sorted_batches(corpus)
-
-    def update() -> int:
-        source, target = map(torch.from_numpy, next(batches))
-        inputs = torch.roll(target, 1, 1)
-        inputs[:, 0] = vocabulary.bos_id
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
-            logits = network(source, inputs)
-        loss = loss_of(logits.float().flatten(0, 1), target.flatten())
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        return int((target != 0).sum())
-
-    return update
-
-
 def work(contender: str, size: str, paths: list[str], folder: Path) -> None:
     """A contender's process: turns of so many seconds, target tokens per second."""
     *kind, dtype = contender.split("-")
@@ -201,7 +102,10 @@ def work(contender: str, size: str, paths: list[str], folder: Path) -> None:
     if kind[0] == "ours":
         update = ours(size, dtype, corpus, vocabulary)
     else:
-        update = peer(size, dtype, len(kind) > 1, corpus, vocabulary)
+        from torch_peer import peer
+
+        settings = (dtype, len(kind) > 1, corpus, vocabulary, SLOTS)
+        update = peer(SIZES[size], *settings)
     update()
 
     def turn(seconds: float) -> float:
