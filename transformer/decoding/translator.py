@@ -279,13 +279,13 @@ class Translator:
         if numbers:
             most = self.network().max_positions
             logger.warning(
-                "%d translations reached their limit of source tokens plus %d "
-                "(decode.max_extra_tokens)%s: lines %s%s",
-                len(numbers),
+                "cut off at the limit of source tokens plus %d "
+                "(decode.max_extra_tokens)%s: the translation of line%s %s%s",
                 self.decode.max_extra_tokens,
                 f" or of {most} (model.max_positions)" if most else "",
+                "s" if len(numbers) > 1 else "",
                 ", ".join(map(str, numbers[:10])),
-                ", ..." if len(numbers) > 10 else "",
+                f" and {len(numbers) - 10} more" if len(numbers) > 10 else "",
             )
 
     def source_ids(self, line: str) -> list[int]:
