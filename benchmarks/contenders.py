@@ -13,13 +13,13 @@ from transformer.command_line import MALLOC_SETTINGS
 class Contender:
     """A process that this script starts of itself, and that works when it is told."""
 
-    def __init__(self, *flags: str, own_malloc: bool = False):
+    def __init__(self, *flags: str, plain_malloc: bool = False):
         """Starts the script again with its own flags and these, and waits for it.
 
-        All contenders get the malloc settings of our commands, but for those that are
-        to be measured with what the system has.
+        It gets the malloc settings of our commands, unless it is to be measured with
+        `plain_malloc`, what the system has.
         """
-        settings = {} if own_malloc else {"GLIBC_TUNABLES": MALLOC_SETTINGS}
+        settings = {} if plain_malloc else {"GLIBC_TUNABLES": MALLOC_SETTINGS}
         self._process = subprocess.Popen(
             [sys.executable, *sys.argv, *flags],
             stdin=subprocess.PIPE,

@@ -17,12 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from contenders import Contender, answer
-from train_speed import load
+from contenders import Contender
+from train_speed import load, ours, take_turns
 
 from configs import base, multi30k
 from transformer.config import Config
-from transformer.data import Corpus, Position, Vocabulary, epoch_plan, training_batches
+from transformer.data import Corpus, epoch_plan
 
 SLOTS = 4096
 NARROW = (8, 12, 16, 20, 24, 32, 48, 64)
@@ -105,33 +105,12 @@ def configuration() -> Config:
     return Config.from_dict(config)
 
 
-def train(corpus: Corpus, vocabulary: Vocabulary) -> None:
-    """A process that trains when it is told: turns of so many seconds."""
-    from transformer.training import initial_state, make_mesh, make_train_step
-
-    config = configuration()
-    state = initial_state(config, len(vocabulary))
-    step = make_train_step(config, len(vocabulary), make_mesh())
-    batches = training_batches(corpus, vocabulary, config.data, 0, Position(0, 0))
-
-    def turn(seconds: float) -> float:
-        nonlocal state
-        begin, tokens = time.perf_counter(), 0
-        while time.perf_counter() - begin < seconds:
-            state, metrics = step(state, next(batches).batch)
-            tokens += int(metrics.sums.num_tokens)
-        return tokens / (time.perf_counter() - begin)
-
-    turn(0.1)  # with compilation
-    answer(turn)
-
-
 def malloc(seconds: float, rounds: int, folder: str) -> None:
     """Prints training throughput with and without our settings of malloc."""
     flags = ("--train", f"--folder={folder}")
     ways = {
         "malloc settings of the commands": Contender(*flags),
-        "malloc settings of glibc": Contender(*flags, own_malloc=True),
+        "malloc settings of glibc": Contender(*flags, plain_malloc=True),
     }
     rates: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
@@ -154,7 +133,8 @@ def main() -> None:
     flags = parser.parse_args()
     paths = flags.text.split(",")
     if flags.train:
-        train(*load(paths, Path(flags.folder), configuration()))
+        config = configuration()
+        take_turns(ours(config, *load(paths, Path(flags.folder), config)))
         return
     with tempfile.TemporaryDirectory() as folder:
         corpus, _ = load(paths, Path(folder), configuration())

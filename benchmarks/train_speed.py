@@ -76,13 +76,10 @@ def load(paths: list[str], folder: Path, config: Config) -> tuple[Corpus, Vocabu
     return tokenize(text, vocabulary, config.data.max_tokens, folder), vocabulary
 
 
-def ours(
-    size: str, dtype: str, corpus: Corpus, vocabulary: Vocabulary
-) -> Callable[[], int]:
+def ours(config: Config, corpus: Corpus, vocabulary: Vocabulary) -> Callable[[], int]:
     """A function that makes one update and returns its number of target tokens."""
     from transformer.training import initial_state, make_mesh, make_train_step
 
-    config = configuration(size, dtype)
     state = initial_state(config, len(vocabulary))
     step = make_train_step(config, len(vocabulary), make_mesh())
     batches = training_batches(corpus, vocabulary, config.data, 0, Position(0, 0))
@@ -96,17 +93,22 @@ def ours(
 
 
 def work(contender: str, size: str, paths: list[str], folder: Path) -> None:
-    """A contender's process: turns of so many seconds, target tokens per second."""
+    """A contender's process."""
     *kind, dtype = contender.split("-")
     corpus, vocabulary = load(paths, folder, configuration(size, "float32"))
     if kind[0] == "ours":
-        update = ours(size, dtype, corpus, vocabulary)
+        update = ours(configuration(size, dtype), corpus, vocabulary)
     else:
         from torch_peer import peer
 
         settings = (dtype, len(kind) > 1, corpus, vocabulary, SLOTS)
         update = peer(SIZES[size], *settings)
-    update()
+    take_turns(update)
+
+
+def take_turns(update: Callable[[], int]) -> None:
+    """Updates when it is told: turns of so many seconds, target tokens per second."""
+    update()  # with compilation
 
     def turn(seconds: float) -> float:
         update()

@@ -145,6 +145,7 @@ def test_the_last_sentences_move_and_stay_the_same(model_config, monkeypatch):
     assert_same(search(model_config, params, source, 4, 0.6, limits), together)
     (steps, _, rows, width), *_ = moves
     assert len(steps) == 8 and rows > 8 and width == 12 and any(steps)
+    assert sum(len(steps) for steps, _, _, width in moves if width == 12) > 8
     assert_same(alone, together, np.arange(40))
 
 

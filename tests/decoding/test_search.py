@@ -231,7 +231,6 @@ def test_search_stops_when_no_open_hypothesis_can_win(model_config):
         undecided, sentences(12, 6), network=network, room=6
     )
     arriving = Sentences(memory, real, limits, np.zeros((12, 0), np.int32), keys)
-
     arrivals = first_state(arriving, 4, network)
 
     def found(enough: int) -> State:

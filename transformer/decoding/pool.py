@@ -63,7 +63,7 @@ class Found(NamedTuple):
 class _Left(NamedTuple):
     """Jobs that are to go on in another size or in fewer rows, and their old rows.
 
-    There are no more of these than rows can be searched at once. Others begin `anew`.
+    There are no more old rows than can be searched at once; other jobs begin `anew`.
     """
 
     size: int

@@ -14,10 +14,10 @@ from transformer.decoding.state import State, rows_alone
 class Rows:
     """The rows of one size, by number, and the jobs in them and before them.
 
-    Of those that are `arrived`, sources have been encoded: they have their places
-    among the newest arrivals. Those that are `kept` have begun elsewhere. Those that
-    have `outgrown` their rows have left them, some with what they had found, the others
-    to begin `anew`.
+    Of those that are `arrived`, sources have been encoded, at most `most_arriving` at a
+    time: they have their places among the newest arrivals. Those that are `kept` have
+    begun elsewhere. Those that have `outgrown` their rows have left them, some with
+    what they had found, the others to begin `anew`.
     """
 
     count: int

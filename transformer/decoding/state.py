@@ -107,7 +107,7 @@ def idle_state(
 ) -> State:
     """Rows without sentences: for sources of `width` and pasts of `places` tokens.
 
-    NumPy arrays, as of all functions here.
+    NumPy arrays, so that building them compiles nothing.
     """
 
     def full(value: Any, *shape: int, dtype: Any = np.int32) -> Any:
