@@ -6,6 +6,9 @@ searched: a sentence that is done leaves its row to the next one, so that no row
 for the longest sentence of a batch. What outgrows its size goes on in the next one, and
 the last sentences of a size beside those of another. The shapes, and with them the
 compilations, are few whatever the text.
+
+On a CPU half of the sentences go through all this in one thread and half in another: a
+search by itself leaves cores idle, as many of its operations run on one.
 """
 
 from collections import deque
@@ -15,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from transformer.decoding.lanes import side_by_side
 from transformer.decoding.rows import Rows
 from transformer.decoding.search import admit, encode, search
 from transformer.decoding.shapes import (
@@ -37,6 +41,7 @@ from transformer.decoding.state import (
 
 _MOST_HYPOTHESES = 1024  # of all rows together
 _ARRIVING = 64  # rows that are encoded together
+_LANES = {"cpu": 2}  # searches side by side, by platform; one elsewhere
 
 
 class Job(NamedTuple):
@@ -82,8 +87,9 @@ class Pool:
         alpha: float,
         slots: int,
     ):
-        """A batch of sources has at most `slots` slots, or one row."""
+        """Sources that are searched at once have `slots` slots at most, or are few."""
         self._device = jax.local_devices()[0]
+        self._lanes = _LANES.get(self._device.platform, 1)
         self._params = jax.device_put(params, self._device)
         self._network = network
         self._rules = rules
@@ -98,9 +104,20 @@ class Pool:
         At least one hypothesis: where none has ended, the best of the open ones.
         """
         self._has_prefixes = any(job.prefix for job in jobs)
+        lanes = max(1, min(self._lanes, len(jobs) // (2 * FEW)))
+        # Like shares of long and of short sentences.
+        order = sorted(range(len(jobs)), key=lambda n: _room(jobs[n]))
+        return side_by_side(
+            [self._run_lane(jobs, order[lane::lanes]) for lane in range(lanes)]
+        )
+
+    def _run_lane(
+        self, jobs: Sequence[Job], numbers: list[int]
+    ) -> Iterator[tuple[int, list[Found]]]:
+        """Searches for some of the jobs, size by size."""
         waiting: dict[int, list[int]] = {}
-        for number, job in enumerate(jobs):
-            waiting.setdefault(size_for(_room(job)), []).append(number)
+        for number in numbers:
+            waiting.setdefault(size_for(_room(jobs[number])), []).append(number)
         left: _Left | None = None
         while waiting or left:
             size = left.size if left else min(waiting)
@@ -112,9 +129,9 @@ class Pool:
                 waiting.setdefault(left.size, []).extend(left.anew)
 
     def _most_rows(self, size: int) -> int:
-        """How many rows may be searched at once."""
+        """How many rows may be searched at once, in each lane."""
         most = min(self._slots // size, _MOST_HYPOTHESES // self._rules.beam)
-        return rows_for(most, most)
+        return rows_for(most // self._lanes, most // self._lanes)
 
     def _run_size(
         self,

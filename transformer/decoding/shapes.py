@@ -2,7 +2,7 @@
 
 _SIZES = (32, 64, 128)  # then multiples of the last
 _WIDTHS = (16, 24, 32, 48, 64, 96, 128)  # likewise
-_ROWS = (1, 8, 64, 256)
+_ROWS = (1, 8, 32, 128, 512)
 FEW = 8  # rows for so many sentences or fewer
 
 
