@@ -9,9 +9,10 @@ model ends it. With --forced=30 all outputs have 30 pieces, for which weights ne
 be trained: --size=small or --size=base with --vocabulary=FILE takes random ones. Every
 contender is a process of its own with the same malloc settings; they take turns, the
 first turns are not counted, and the medians are compared. CTranslate2 gets three batch
-sizes, and the best one counts. At alpha 0, where the length penalties of both are the
-same, the outputs are compared line by line: where they differ, the model itself says
-which of the two is more probable. An output has one piece at least then: without a
+sizes with one worker, which uses all cores, and two with two workers ("x2"), and the
+best of all counts. At alpha 0, where the length penalties of both are the same, the
+outputs are compared line by line: where they differ, the model itself says which of the
+two is more probable. An output has one piece at least then: without a
 penalty the empty sentence is often the most probable, and CTranslate2 leaves it out.
 With --reference each contender's BLEU at alpha 0.6 is printed as well.
 
@@ -49,6 +50,8 @@ CONTENDERS = (
     "ctranslate2-float32-64",
     "ctranslate2-float32-128",
     "ctranslate2-float32-256",
+    "ctranslate2-float32-32x2",
+    "ctranslate2-float32-64x2",
     "ctranslate2-int8-128",
 )
 TURN = Callable[[float], list[list[str]]]  # alpha to the pieces of each translation
@@ -100,8 +103,8 @@ def ours(flags: argparse.Namespace, dtype: str) -> TURN:
     return turn
 
 
-def peer(flags: argparse.Namespace, dtype: str, batch_size: int) -> TURN:
-    """Translates all lines with CTranslate2."""
+def peer(flags: argparse.Namespace, dtype: str, batch_size: int, workers: int) -> TURN:
+    """Translates all lines with CTranslate2, whose workers share the cores."""
     import ctranslate2
 
     translator, lines = load(flags, "float32")
@@ -113,8 +116,8 @@ def peer(flags: argparse.Namespace, dtype: str, batch_size: int) -> TURN:
         engine = ctranslate2.Translator(
             str(model),
             compute_type=dtype,
-            inter_threads=1,
-            intra_threads=os.cpu_count() or 1,
+            inter_threads=workers,
+            intra_threads=max(1, (os.cpu_count() or 1) // workers),
         )
     sources = [
         vocabulary.pieces([*vocabulary.encode(line), vocabulary.eos_id])
@@ -143,7 +146,7 @@ def peer(flags: argparse.Namespace, dtype: str, batch_size: int) -> TURN:
 
 def work(flags: argparse.Namespace) -> None:
     """A contender's process: for each line on stdin, all sentences at that alpha."""
-    name, dtype, *batch_size = flags.contender.split("-")
+    name, dtype, *batches = flags.contender.split("-")
     if name == "ours":
         turn = ours(flags, dtype)
     elif name == "scheme":
@@ -151,7 +154,8 @@ def work(flags: argparse.Namespace) -> None:
 
         turn = scheme(*load(flags, dtype), flags.forced)
     else:
-        turn = peer(flags, dtype, int(batch_size[0]))
+        batch_size, _, workers = batches[0].partition("x")
+        turn = peer(flags, dtype, int(batch_size), int(workers or 1))
 
     def timed(alpha: float) -> tuple[float, list[list[str]]]:
         begin = time.perf_counter()
