@@ -6,9 +6,9 @@
 Three tables about the first 1,000 lines of the text. Shapes: calls, steps and
 milliseconds a step of each shape of the search, and how many of the steps that its rows
 were given were taken by a sentence; searches that run side by side share the cores, and
-their times add up. Lengths: milliseconds a piece of an output, for 128
-lines whose outputs all have 25, 50 or 100 pieces. Beams: the mean score and
-log-probability of the first 200 lines. Compilation is not counted.
+their times add up. Lengths: milliseconds a piece of an output, for 128 lines whose
+outputs all have 25, 50 or 100 pieces. Beams: the mean score and log-probability of the
+first 200 lines. Compilation is not counted.
 """
 
 import argparse

@@ -12,9 +12,9 @@ first turns are not counted, and the medians are compared. CTranslate2 gets thre
 sizes with one worker, which uses all cores, and two with two workers ("x2"), and the
 best of all counts. At alpha 0, where the length penalties of both are the same, the
 outputs are compared line by line: where they differ, the model itself says which of the
-two is more probable. An output has one piece at least then: without a
-penalty the empty sentence is often the most probable, and CTranslate2 leaves it out.
-With --reference each contender's BLEU at alpha 0.6 is printed as well.
+two is more probable. An output has one piece at least then: without a penalty the empty
+sentence is often the most probable, and CTranslate2 leaves it out. With --reference
+each contender's BLEU at alpha 0.6 is printed as well.
 
 "scheme" is our model searched the way that early JAX code does: see early_scheme.py.
 """

@@ -39,7 +39,7 @@ from transformer.decoding.state import (
     rows_together,
 )
 
-_MOST_HYPOTHESES = 1024  # of all rows together
+_MOST_HYPOTHESES = 1024  # of all lanes together
 _ARRIVING = 64  # rows that are encoded together
 _LANES = {"cpu": 2}  # searches side by side, by platform; one elsewhere
 
@@ -87,7 +87,7 @@ class Pool:
         alpha: float,
         slots: int,
     ):
-        """Sources that are searched at once have `slots` slots at most, or are few."""
+        """Sources searched at once have `slots` slots, or there is one in each lane."""
         self._device = jax.local_devices()[0]
         self._lanes = _LANES.get(self._device.platform, 1)
         self._params = jax.device_put(params, self._device)
@@ -131,7 +131,8 @@ class Pool:
     def _most_rows(self, size: int) -> int:
         """How many rows may be searched at once, in each lane."""
         most = min(self._slots // size, _MOST_HYPOTHESES // self._rules.beam)
-        return rows_for(most // self._lanes, most // self._lanes)
+        most //= self._lanes
+        return rows_for(most, most)
 
     def _run_size(
         self,

@@ -1,7 +1,6 @@
 """From text to text: the model, its vocabulary and the search in one object."""
 
 import itertools
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ import jax
 from transformer.config import Config, DecodeConfig
 from transformer.data.text import is_blank
 from transformer.data.vocabulary import Vocabulary
+from transformer.decoding.limits import Limits
 from transformer.decoding.pool import Found, Job, Pool
 from transformer.decoding.scoring import Score, score_pairs, word_alignment
 from transformer.decoding.state import Network, Rules, SpecialIds
@@ -22,8 +22,6 @@ from transformer.training import (
     make_mesh,
     replicated,
 )
-
-logger = logging.getLogger(__name__)
 
 _WINDOW = 2048  # lines read before the first is translated, to sort them by length
 
@@ -162,7 +160,7 @@ class Translator:
         while window := list(itertools.islice(numbered, window_size)):
             found = self._translate_window(pool, window, nbest, align)
             cut_off = [n for n in found if not all(t.finished for t in found[n])]
-            self._report_limits(cut_off)
+            self._limits().warn_of_cut_translations(cut_off)
             for number, _ in window:
                 yield found.pop(number)
 
@@ -185,13 +183,14 @@ class Translator:
         Raises:
           UserError: there are not as many targets as sources.
         """
-        encode = self.vocabulary.encode
+        encode, eos = self.vocabulary.encode, self.vocabulary.eos_id
+        limits = self._limits()
         numbered = enumerate(_pairs(sources, targets, "target"), start=1)
         while window := list(itertools.islice(numbered, window_size)):
             pairs = [
                 (
-                    self._source(number, encode(source)),
-                    self._source(number, encode(target)),
+                    limits.numbered_source(number, encode(source), eos),
+                    limits.numbered_source(number, encode(target), eos),
                 )
                 for number, (source, target) in window
             ]
@@ -243,7 +242,7 @@ class Translator:
         align: bool,
     ) -> dict[int, list[Translation]]:
         """Translations by line number."""
-        most = self.network().max_positions
+        limits = self._limits()
         draws = nbest if self.decode.temperature else 1
         found: dict[int, list[Translation]] = {}
         jobs: list[Job] = []
@@ -254,10 +253,9 @@ class Translator:
                 found[number] = [_BLANK]
                 continue
             found[number] = []
-            source = self._source(number, ids)
+            source = limits.numbered_source(number, ids, self.vocabulary.eos_id)
             first = self.vocabulary.encode(prefix)
-            limit = max(len(source), len(first)) + self.decode.max_extra_tokens
-            limit = min(limit, most or limit)
+            limit = limits.longest_output(source, first)
             for draw in range(draws):
                 stream = (self.decode.seed, number * draws + draw)
                 jobs.append(Job(source, limit, first[:limit], stream))
@@ -274,48 +272,19 @@ class Translator:
             found[number].append(translation)
         return found
 
-    def _report_limits(self, numbers: list[int]) -> None:
-        """Names the lines whose translation is cut off."""
-        if numbers:
-            most = self.network().max_positions
-            logger.warning(
-                "cut off at the limit of source tokens plus %d "
-                "(decode.max_extra_tokens)%s: the translation of line%s %s%s",
-                self.decode.max_extra_tokens,
-                f" or of {most} (model.max_positions)" if most else "",
-                "s" if len(numbers) > 1 else "",
-                ", ".join(map(str, numbers[:10])),
-                f" and {len(numbers) - 10} more" if len(numbers) > 10 else "",
-            )
-
     def source_ids(self, line: str) -> list[int]:
         """What the model sees of a line: its pieces up to a limit, and EOS."""
-        return self._cut(self.vocabulary.encode(line))
+        words = self.vocabulary
+        return self._limits().source(words.encode(line), words.eos_id)
 
-    def _cut(self, ids: list[int]) -> list[int]:
-        """Pieces up to the limit of a source, and EOS."""
-        return [*ids[: self._longest_source[0] - 1], self.vocabulary.eos_id]
-
-    @property
-    def _longest_source(self) -> tuple[int, str]:
-        """The most tokens that are used of a line, EOS counted, and the key for it."""
-        limits = [(self.decode.max_source_tokens, "decode.max_source_tokens")]
-        if most := self.network().max_positions:
-            limits.append((most, "model.max_positions"))
-        return min(limits)
-
-    def _source(self, number: int, ids: list[int]) -> list[int]:
-        """Pieces cut to what the model may see, with a warning if any are lost."""
-        most, key = self._longest_source
-        if len(ids) + 1 > most:
-            logger.warning(
-                "line %d has %d tokens: only the first %d are used (%s)",
-                number,
-                len(ids) + 1,
-                most,
-                key,
-            )
-        return self._cut(ids)
+    def _limits(self) -> Limits:
+        """How long lines and their translations may be, with the settings of now."""
+        decode = self.decode
+        return Limits(
+            decode.max_source_tokens,
+            decode.max_extra_tokens,
+            self.network().max_positions,
+        )
 
     def _translation(self, found: Found) -> Translation:
         """A hypothesis as text."""
