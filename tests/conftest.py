@@ -9,12 +9,14 @@ from types import ModuleType
 import pytest
 
 # Four CPU devices for every test, so that meshes of one, two and four can be compared;
-# and quick compilation, which is most of what a test of a tiny model waits for.
+# and quick compilation, which is most of what a test of a tiny model waits for (a third
+# of the suite's time). What XLA's defaults make of the code is run by `make demo`.
 os.environ["XLA_FLAGS"] = " ".join(
     (
         os.environ.get("XLA_FLAGS", ""),
         "--xla_force_host_platform_device_count=4",
         "--xla_backend_optimization_level=0",
+        "--xla_cpu_use_fusion_emitters=false",
     )
 )
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
