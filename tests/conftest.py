@@ -10,7 +10,8 @@ import pytest
 
 # Four CPU devices for every test, so that meshes of one, two and four can be compared;
 # and quick compilation, which is most of what a test of a tiny model waits for (a third
-# of the suite's time). What XLA's defaults make of the code is run by `make demo`.
+# of the suite's time). XLA's defaults are met in tests/test_translate.py, once, and in
+# `make demo`.
 os.environ["XLA_FLAGS"] = " ".join(
     (
         os.environ.get("XLA_FLAGS", ""),

@@ -63,9 +63,10 @@ def test_bad_bytes_and_flags_are_refused_by_name(piped, translate, run, tmp_path
     assert same.read_text() == "the cat\n" and (tmp_path / "old").read_text() == "old\n"
 
 
-def test_the_locale_has_no_say(piped, translate, run, tmp_path):
+def test_locale_and_devices_have_no_say(piped, translate, run, tmp_path):
     """Under a C locale the same bytes come out, through pipes and through files.
 
+    And on one device, compiled as XLA does by default, as on the four of the tests.
     Elsewhere a codec error came up only under cron or in a container.
     """
     text = (run / "test.en").read_bytes()
