@@ -43,7 +43,7 @@ def shared_data() -> Path:
     return SHARED_DATA
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny_config() -> Config:
     """A model of two small layers without dropout, for laws that need no quality."""
     config = base.get_config()

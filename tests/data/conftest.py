@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from configs import base, multi30k
+from configs import multi30k
 from tests.data.random_corpus import random_sentences
 from transformer.config import Config, DataConfig
 from transformer.data.cache import Corpus, tokenize
@@ -36,30 +36,21 @@ def prepared_multi30k(
 
 
 @pytest.fixture(scope="session")
-def module_config() -> DataConfig:
+def data_config(tiny_config: Config) -> DataConfig:
     """The data part of the smallest configuration: 256 slots a batch."""
-    values = base.get_config()
-    values.data.update(
-        vocab_size=300,
-        max_tokens=64,
-        bucket_widths=(8, 16, 32, 64),
-        pack_width=64,
-        tokens_per_batch=256,
-        rows_multiple=4,
-    )
-    return Config.from_dict(values).data
+    return tiny_config.data
 
 
 @pytest.fixture(scope="session")
-def vocabulary(module_config: DataConfig) -> Vocabulary:
+def vocabulary(data_config: DataConfig) -> Vocabulary:
     """A real model of 300 pieces."""
-    return Vocabulary.train(random_sentences(200, 12), module_config)
+    return Vocabulary.train(random_sentences(200, 12), data_config)
 
 
 @pytest.fixture(params=["bucket", "pack"])
-def config(request: pytest.FixtureRequest, module_config: DataConfig) -> DataConfig:
+def config(request: pytest.FixtureRequest, data_config: DataConfig) -> DataConfig:
     """Both kinds of plan."""
-    return dataclasses.replace(module_config, plan=request.param)
+    return dataclasses.replace(data_config, plan=request.param)
 
 
 @pytest.fixture

@@ -81,12 +81,12 @@ def test_positions_segments_and_shift(
 
 
 def test_packed_rows_hold_several_pairs(
-    module_config: DataConfig,
+    data_config: DataConfig,
     vocabulary: Vocabulary,
     make_corpus: Callable[[int], Corpus],
 ) -> None:
     """A packed batch does pack, so that the laws of segments are put to the test."""
-    config = dataclasses.replace(module_config, plan="pack")
+    config = dataclasses.replace(data_config, plan="pack")
     (item,) = take(make_corpus(60), vocabulary, config, 1)
     assert item.batch.source_segments.max() > 1
     assert item.batch.source.shape == item.batch.targets.shape == (4, 64)
@@ -106,7 +106,7 @@ def test_a_batch_without_pairs_is_all_padding(
 
 @pytest.mark.parametrize("num_pairs", [1, 8, 59])
 def test_evaluation_sees_every_pair_once(
-    module_config: DataConfig,
+    data_config: DataConfig,
     vocabulary: Vocabulary,
     make_corpus: Callable[[int], Corpus],
     num_pairs: int,
@@ -115,7 +115,7 @@ def test_evaluation_sees_every_pair_once(
 
     Elsewhere 59 sentences on 8 devices stopped a run at its first evaluation.
     """
-    config = dataclasses.replace(module_config, rows_multiple=8)
+    config = dataclasses.replace(data_config, rows_multiple=8)
     corpus = make_corpus(num_pairs)
     seen, shapes = [], set()
     for pairs, batch in evaluation_batches(corpus, vocabulary, config):
@@ -129,12 +129,12 @@ def test_evaluation_sees_every_pair_once(
 
 
 def test_evaluation_takes_over_long_pairs(
-    module_config: DataConfig, vocabulary: Vocabulary, tmp_path: Path
+    data_config: DataConfig, vocabulary: Vocabulary, tmp_path: Path
 ) -> None:
     """A validation pair far beyond the widest bucket is evaluated like any other."""
     text = ParallelText(["ein Hund"] * 5, ["dog"] * 4 + ["dog " * 700], "s", "t")
     corpus = tokenize(text, vocabulary, None, tmp_path)
-    batches = list(evaluation_batches(corpus, vocabulary, module_config))
+    batches = list(evaluation_batches(corpus, vocabulary, data_config))
     pairs = np.concatenate([pairs for pairs, _ in batches])
     assert sorted(pairs.tolist()) == [0, 1, 2, 3, 4]
     tokens = sum(int((batch.target_segments > 0).sum()) for _, batch in batches)

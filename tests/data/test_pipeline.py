@@ -97,7 +97,7 @@ def test_a_start_late_in_training_reads_one_plan_only(
 
 
 def test_worker_processes_and_threads_change_nothing(
-    module_config: DataConfig,
+    data_config: DataConfig,
     vocabulary: Vocabulary,
     make_corpus: Callable[[int], Corpus],
 ) -> None:
@@ -107,7 +107,7 @@ def test_worker_processes_and_threads_change_nothing(
     """
     corpus = make_corpus(30)
     config = dataclasses.replace(
-        module_config, plan="pack", num_threads=1, num_workers=0, prefetch=1
+        data_config, plan="pack", num_threads=1, num_workers=0, prefetch=1
     )
     alone = take(corpus, vocabulary, config, 9, Position(2, 1))
     assert alone[-1].position_after.epoch > 2
