@@ -1,7 +1,6 @@
 """What train.py does with a run: exact resume, signals, and the user's mistakes."""
 
 import dataclasses
-import importlib.util
 import json
 import random
 import signal
@@ -9,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 
 import jax
 import numpy as np
@@ -39,16 +37,6 @@ DATA = {
     "tokens_per_batch": 256,
     "rows_multiple": 4,
 }
-
-
-@pytest.fixture(scope="module")
-def train() -> ModuleType:
-    """The script as a module."""
-    spec = importlib.util.spec_from_file_location("train", ROOT / "train.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -126,9 +114,9 @@ def final_state(workdir: Path):
 
 @pytest.fixture(scope="module")
 def straight(train, corpus, tmp_path_factory) -> Path:
-    """A run from start to end: 30 updates, or fifteen epochs."""
+    """A run from start to end: 40 updates, or twenty epochs."""
     workdir = tmp_path_factory.mktemp("straight")
-    train.main(arguments(corpus, workdir, train__num_steps=30))
+    train.main(arguments(corpus, workdir, train__num_steps=40))
     return workdir
 
 
@@ -140,7 +128,7 @@ def test_a_run_that_was_ended_goes_on_exactly(train, corpus, straight, tmp_path,
     batches an epoch, so both parts cross epochs; dropout is on.
     """
     broken = tmp_path / "broken"
-    running = process(arguments(corpus, broken, train__num_steps=30))
+    running = process(arguments(corpus, broken, train__num_steps=40))
     whole = broken / "checkpoints" / "5" / "manifest.json"
     wait_for(whole.exists, running)
     running.send_signal(end)
@@ -148,15 +136,15 @@ def test_a_run_that_was_ended_goes_on_exactly(train, corpus, straight, tmp_path,
     if end == signal.SIGTERM:
         assert running.returncode == 143
         assert "stopped by SIGTERM" in running.stderr.read()
-    assert 5 <= final_state(broken)[1].step < 30
-    train.main(arguments(corpus, broken, train__num_steps=30))
+    assert 5 <= final_state(broken)[1].step < 40
+    train.main(arguments(corpus, broken, train__num_steps=40))
     (one, one_info), (other, other_info) = final_state(straight), final_state(broken)
-    assert int(one.step) == int(other.step) == 30
+    assert int(one.step) == int(other.step) == 40
     assert one_info.position == other_info.position
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_array_equal(a, b)
     assert metrics(straight) == metrics(broken)
-    assert [line["step"] for line in metrics(broken)] == [*range(1, 31), 30]
+    assert [line["step"] for line in metrics(broken)] == [*range(1, 41), 40]
 
 
 def test_a_finished_run_leaves_what_later_commands_need(train, corpus, tmp_path):
